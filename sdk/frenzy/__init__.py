@@ -1,0 +1,1 @@
+"""Frenzy: submit a model, don't pick GPUs."""

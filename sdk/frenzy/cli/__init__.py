@@ -1,0 +1,5 @@
+"""The frenzy command."""
+
+
+def main() -> None:
+    """Run the command line."""

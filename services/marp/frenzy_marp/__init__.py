@@ -1,0 +1,1 @@
+"""MARP: predicts training memory and speed, and makes plans."""

@@ -1,0 +1,1 @@
+"""Technology behind MARP's ports."""

@@ -1,0 +1,1 @@
+"""Pure prediction and planning."""

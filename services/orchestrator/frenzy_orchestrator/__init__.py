@@ -1,0 +1,1 @@
+"""The node agent: prepares, starts, watches and stops ranks on one node."""

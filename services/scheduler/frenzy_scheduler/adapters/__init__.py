@@ -1,0 +1,1 @@
+"""Technology behind the scheduler's ports."""

@@ -1,0 +1,1 @@
+"""Pure scheduling and lifecycle decisions."""

@@ -1,0 +1,1 @@
+"""The vocabulary, contracts and ports that every Frenzy part shares."""

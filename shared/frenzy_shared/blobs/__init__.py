@@ -1,0 +1,1 @@
+"""Content-addressed bytes: a port and its directory and HTTP adapters."""

@@ -1,0 +1,1 @@
+"""Delivery: a port, an in-memory double, and the NATS JetStream adapter."""

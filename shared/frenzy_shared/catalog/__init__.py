@@ -1,0 +1,1 @@
+"""Data that every service needs: GPUs and model presets, with their lookup."""

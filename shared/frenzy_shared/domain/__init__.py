@@ -1,0 +1,1 @@
+"""Pure, frozen values: what Frenzy talks about. Standard library only."""

@@ -1,0 +1,136 @@
+"""Nodes and devices as the control plane knows them."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from frenzy_shared.domain.ids import DeviceId, NodeId
+
+
+class NodeState(StrEnum):
+    """Whether a node can get work."""
+
+    JOINING = "JOINING"  # registered, not yet reconciled
+    UP = "UP"
+    SUSPECT = "SUSPECT"  # no heartbeat for a while: no new work
+    LOST = "LOST"
+    DRAINING = "DRAINING"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One accelerator of a node.
+
+    ``memory_bytes`` is what the node measured as usable (cudaMemGetInfo total minus what other
+    processes hold), never a table's nominal figure. ``relative_speed`` is 1.0 for real devices;
+    an emulated device runs at that fraction of the host's speed. ``problem`` is empty on a
+    healthy device, else says why it must not be used.
+    """
+
+    id: DeviceId
+    kind: str
+    memory_bytes: int
+    compute_capability: str = ""  # "8.0"; "" for emulated devices
+    emulated: bool = False
+    relative_speed: float = 1.0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRecord:
+    """A node's record. ``epoch`` grows at every registration and fences older agents."""
+
+    id: NodeId
+    state: NodeState
+    version: int
+    epoch: int
+    boot_id: str
+    address: str  # where other nodes reach its ranks
+    devices: tuple[Device, ...]
+    reason: str = ""
+    updated_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceOwnership:
+    """Who owns a device: nobody (""), ``<job>#<attempt>``, or ``!quarantine:<why>``."""
+
+    node: NodeId
+    device: DeviceId
+    owner: str
+
+    @property
+    def free(self) -> bool:
+        """Tell whether the device can be claimed."""
+        return self.owner == ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSnapshot:
+    """Nodes and owners at one moment; the scheduler's only view of the cluster.
+
+    ``owners`` maps ``<node>/<device>`` to the owner token, free devices included.
+    """
+
+    nodes: tuple[NodeRecord, ...]
+    owners: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindSummary:
+    """One device kind of a cluster, as MARP needs it.
+
+    ``memory_bytes`` is the smallest usable memory among the kind's devices;
+    ``node_counts`` are the devices per node, largest first (one entry a node).
+    """
+
+    kind: str
+    memory_bytes: int
+    compute_capability: str
+    emulated: bool
+    relative_speed: float
+    node_counts: tuple[int, ...]
+
+    @property
+    def total(self) -> int:
+        """Return the devices of this kind in the whole cluster."""
+        return sum(self.node_counts)
+
+
+def summarize_kinds(nodes: Iterable[NodeRecord]) -> tuple[KindSummary, ...]:
+    """Group the healthy devices of nodes that may ever get work (not LOST) by kind, by name."""
+    grouped: dict[str, dict[NodeId, list[Device]]] = {}
+    for node in nodes:
+        if node.state is NodeState.LOST:
+            continue
+        for device in node.devices:
+            if not device.problem:
+                grouped.setdefault(device.kind, {}).setdefault(node.id, []).append(device)
+    return tuple(_summary(kind, grouped[kind]) for kind in sorted(grouped))
+
+
+def kinds_digest(kinds: Iterable[KindSummary]) -> str:
+    """Return a short digest of what plans depend on, so that stale plans can be told."""
+    text = "|".join(
+        f"{k.kind}:{k.memory_bytes}:{k.compute_capability}:{k.relative_speed}:{k.node_counts}"
+        for k in kinds
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def owner_token(job: str, attempt: int) -> str:
+    """Return the value that marks a device as owned by one attempt of a job."""
+    return f"{job}#{attempt}"
+
+
+def _summary(kind: str, by_node: dict[NodeId, list[Device]]) -> KindSummary:
+    devices = [device for group in by_node.values() for device in group]
+    return KindSummary(
+        kind=kind,
+        memory_bytes=min(device.memory_bytes for device in devices),
+        compute_capability=devices[0].compute_capability,
+        emulated=devices[0].emulated,
+        relative_speed=min(device.relative_speed for device in devices),
+        node_counts=tuple(sorted((len(group) for group in by_node.values()), reverse=True)),
+    )

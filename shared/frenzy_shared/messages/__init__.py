@@ -1,0 +1,1 @@
+"""The wire: envelope, subjects, and version 1 of every message."""

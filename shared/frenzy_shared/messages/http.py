@@ -1,0 +1,185 @@
+"""Bodies of the HTTP API, shared by the gateway and the SDK. Times are RFC 3339, UTC."""
+
+from datetime import datetime
+from typing import Any
+
+from frenzy_shared.domain.job import JobState
+from frenzy_shared.domain.plan import PlanSet, ResourcePlan
+from frenzy_shared.messages.base import Wire
+
+
+class DeviceAddress(Wire):
+    """A device that a job holds; its index in the list is the rank."""
+
+    node: str
+    device: str
+
+
+class RankView(Wire):
+    """How one rank ended. ``exit_code`` None: unknown."""
+
+    rank: int
+    exit_code: int | None = None
+    reason: str
+    message: str = ""
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    loss_first: float | None = None
+    loss_last: float | None = None
+    tokens_per_second: float | None = None
+    last_step: int | None = None
+
+
+class PendingView(Wire):
+    """Why a job waits: the dominant reason, a sentence with numbers, the near miss."""
+
+    reason: str
+    message: str
+    nearest: str = ""
+    position: int | None = None  # in the queue, from 1
+
+
+class JobView(Wire):
+    """A job as the API shows it. ``plan`` is the one it runs with, or the best one so far."""
+
+    id: str
+    project: str
+    name: str
+    state: JobState
+    version: int
+    attempt: int
+    priority: int
+    reason: str = ""
+    message: str = ""
+    labels: dict[str, str] = {}  # noqa: RUF012 - pydantic copies defaults
+    kind: str | None = None
+    devices: tuple[DeviceAddress, ...] = ()
+    plan: ResourcePlan | None = None
+    pending: PendingView | None = None
+    ranks: tuple[RankView, ...] = ()
+    retries: int = 0
+    last_step: int | None = None
+    last_loss: float | None = None
+    checkpoint_step: int | None = None
+    submitted_by: str = ""
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class JobList(Wire):
+    """A page of jobs, newest first. ``next_page_token`` is "" on the last page."""
+
+    jobs: tuple[JobView, ...]
+    next_page_token: str = ""
+
+
+class TimelineEntry(Wire):
+    """One transition of a job."""
+
+    time: datetime
+    version: int
+    state: JobState
+    attempt: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class Timeline(Wire):
+    """A job's transitions, oldest first."""
+
+    entries: tuple[TimelineEntry, ...]
+
+
+class DeviceView(Wire):
+    """A device of a node. ``owner``: "", a job id, or "!quarantine:<why>"."""
+
+    id: str
+    kind: str
+    memory_bytes: int
+    compute_capability: str = ""
+    emulated: bool = False
+    problem: str = ""
+    owner: str = ""
+    attempt: int | None = None
+
+
+class NodeView(Wire):
+    """A node and its devices."""
+
+    id: str
+    state: str
+    epoch: int
+    address: str
+    reason: str = ""
+    updated_at: datetime
+    devices: tuple[DeviceView, ...]
+
+
+class NodeList(Wire):
+    """All nodes, by name."""
+
+    nodes: tuple[NodeView, ...]
+
+
+class PlanResult(Wire):
+    """Ranked plans for a specification on the present cluster. Nothing was stored."""
+
+    plans: PlanSet
+
+
+class BlobView(Wire):
+    """A stored blob."""
+
+    digest: str
+    size_bytes: int
+
+
+class TokenRequest(Wire):
+    """Ask for a new API token. ``expires_in_s`` None: never."""
+
+    name: str
+    role: str = "submitter"
+    project: str = "default"
+    expires_in_s: float | None = None
+
+
+class TokenView(Wire):
+    """A new token; ``token`` is shown this once."""
+
+    id: str
+    token: str
+    name: str
+    role: str
+    project: str
+    expires_at: datetime | None = None
+
+
+class VersionView(Wire):
+    """What answers."""
+
+    version: str
+    api: str = "v1"
+
+
+class ProblemField(Wire):
+    """One wrong field."""
+
+    pointer: str
+    detail: str
+
+
+class Problem(Wire):
+    """RFC 9457 problem details, media type application/problem+json."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    instance: str = ""
+    trace_id: str = ""
+    errors: tuple[ProblemField, ...] = ()
+    suggestions: tuple[str, ...] = ()
+    context: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies defaults

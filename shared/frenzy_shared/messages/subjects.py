@@ -1,0 +1,122 @@
+"""Subjects and streams: the only place where subjects are built."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+ROOT: Final = "frenzy.v1"
+
+MARP_PLAN: Final = f"{ROOT}.rpc.marp.plan"
+SCHEDULER_EXPLAIN: Final = f"{ROOT}.rpc.scheduler.explain"
+HEARTBEATS: Final = f"{ROOT}.hb.*"
+TELEMETRY: Final = f"{ROOT}.tel.*.*"
+EVIDENCE: Final = f"{ROOT}.evd.>"
+JOB_EVENTS: Final = f"{ROOT}.evt.*.job.>"
+ALL_EVENTS: Final = f"{ROOT}.evt.>"
+JOBS_SUBMITTED: Final = f"{ROOT}.evt.*.job.submitted.*"
+
+
+def job_event(project: str, kind: str, job: str) -> str:
+    """Return the subject of one job event."""
+    return f"{ROOT}.evt.{project}.job.{kind}.{job}"
+
+
+def job_events(project: str, job: str) -> str:
+    """Return the filter for all events of one job."""
+    return f"{ROOT}.evt.{project}.job.*.{job}"
+
+
+def job_events_of_kind(kind: str) -> str:
+    """Return the filter for one kind of job event in all projects."""
+    return f"{ROOT}.evt.*.job.{kind}.*"
+
+
+def node_event(kind: str, node: str) -> str:
+    """Return the subject of one node event."""
+    return f"{ROOT}.evt.cluster.node.{kind}.{node}"
+
+
+def evidence(node: str, kind: str) -> str:
+    """Return the subject of one kind of evidence from a node."""
+    return f"{ROOT}.evd.{node}.{kind}"
+
+
+def log(project: str, job: str, attempt: int, rank: int) -> str:
+    """Return the subject of one rank's log lines."""
+    return f"{ROOT}.log.{project}.{job}.{attempt}.{rank}"
+
+
+def job_logs(project: str, job: str) -> str:
+    """Return the filter for all log lines of a job."""
+    return f"{ROOT}.log.{project}.{job}.>"
+
+
+def heartbeat(node: str) -> str:
+    """Return the subject on which a node's heartbeat is asked and answered."""
+    return f"{ROOT}.hb.{node}"
+
+
+def desired(node: str) -> str:
+    """Return the subject of the pushed desired set of a node."""
+    return f"{ROOT}.node.{node}.desired"
+
+
+def telemetry(project: str, job: str) -> str:
+    """Return the subject of a job's training metrics."""
+    return f"{ROOT}.tel.{project}.{job}"
+
+
+def dead_letter(stream: str, consumer: str) -> str:
+    """Return the dead-letter subject of one consumer."""
+    return f"{ROOT}.dlq.{stream}.{consumer}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamConfig:
+    """Everything about a stream that Frenzy relies on."""
+
+    name: str
+    subject: str
+    max_age_s: int
+    max_bytes: int
+    discard: Literal["old", "new"]
+    duplicate_window_s: int = 600
+    persist_async: bool = False  # faster, may lose the last moments on power loss: logs only
+
+
+EVENTS_STREAM: Final = "FRENZY_EVENTS"
+EVIDENCE_STREAM: Final = "FRENZY_EVIDENCE"
+LOGS_STREAM: Final = "FRENZY_LOGS"
+DLQ_STREAM: Final = "FRENZY_DLQ"
+
+_DAY_S: Final = 86_400
+STREAMS: Final = (
+    StreamConfig(
+        name=EVENTS_STREAM,
+        subject=f"{ROOT}.evt.>",
+        max_age_s=30 * _DAY_S,
+        max_bytes=2 * 1024**3,
+        discard="old",
+    ),
+    StreamConfig(
+        name=EVIDENCE_STREAM,
+        subject=EVIDENCE,
+        max_age_s=7 * _DAY_S,
+        max_bytes=1024**3,
+        discard="new",
+    ),
+    StreamConfig(
+        name=LOGS_STREAM,
+        subject=f"{ROOT}.log.>",
+        max_age_s=7 * _DAY_S,
+        max_bytes=4 * 1024**3,
+        discard="old",
+        persist_async=True,
+    ),
+    StreamConfig(
+        name=DLQ_STREAM,
+        subject=f"{ROOT}.dlq.>",
+        max_age_s=30 * _DAY_S,
+        max_bytes=256 * 1024**2,
+        discard="old",
+    ),
+)

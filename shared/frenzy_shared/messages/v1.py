@@ -1,0 +1,239 @@
+"""Version 1 of every message that is not an event: node, evidence, logs, telemetry, RPC."""
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from frenzy_shared.domain.cluster import Device
+from frenzy_shared.domain.job import RankOutcome
+from frenzy_shared.domain.plan import PlanSet, ResourcePlan
+from frenzy_shared.messages.base import Wire
+from frenzy_shared.messages.spec import JobSpec
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")]
+
+
+# -- node <-> control plane -------------------------------------------------------------------
+
+
+class Phase(StrEnum):
+    """What a node must do about one attempt."""
+
+    PREPARE = "prepare"
+    GO = "go"
+    STOP = "stop"
+
+
+class AttemptPhase(StrEnum):
+    """Where an attempt is on a node, as its journal says."""
+
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    STARTED = "started"
+    STOPPING = "stopping"
+    EXITED = "exited"
+    CLEAN = "clean"
+    REFUSED = "refused"
+
+
+class HeldAttempt(Wire):
+    """One attempt that a node still knows about."""
+
+    job: Name
+    attempt: Annotated[int, Field(ge=1)]
+    phase: AttemptPhase
+
+
+class Heartbeat(Wire):
+    """A node's full inventory, every few seconds. ``epoch`` 0 asks for registration."""
+
+    node: Name
+    epoch: Annotated[int, Field(ge=0)]
+    boot_id: str
+    address: str
+    devices: tuple[Device, ...]
+    attempts: tuple[HeldAttempt, ...] = ()
+
+
+class RankAssignment(Wire):
+    """One rank that this node runs, and the device it runs on."""
+
+    rank: Annotated[int, Field(ge=0)]
+    local_rank: Annotated[int, Field(ge=0)]
+    device: str
+
+
+class DesiredAttempt(Wire):
+    """What a node must do about one attempt. Repeating it changes nothing.
+
+    ``rendezvous`` ("host:port") is set for GO. ``spec`` and ``plan`` are set for PREPARE and GO.
+    """
+
+    job: Name
+    project: Name
+    attempt: Annotated[int, Field(ge=1)]
+    phase: Phase
+    reason: str = ""
+    grace_s: float = 30.0
+    world_size: int = 0
+    ranks: tuple[RankAssignment, ...] = ()
+    hosts_rank_zero: bool = False
+    rendezvous: str = ""
+    spec: JobSpec | None = None
+    plan: ResourcePlan | None = None
+    resume_step: int | None = None  # the checkpoint that the store vouches for
+    traceparent: str = ""
+
+
+class DesiredSet(Wire):
+    """Everything a node must run or stop. What it holds and is not listed, it must stop.
+
+    ``fenced``: the sender's epoch is not the present one; it must register again (its own
+    restart) or exit (another agent has its identity).
+    """
+
+    node: Name
+    epoch: int
+    fenced: bool = False
+    complete: bool = True  # False for a push that lists only some attempts
+    attempts: tuple[DesiredAttempt, ...] = ()
+
+
+# -- evidence ---------------------------------------------------------------------------------
+
+
+class EvidenceKind(StrEnum):
+    """What physically happened."""
+
+    PREPARED = "prepared"
+    STARTED = "started"
+    EXITED = "exited"
+    CLEAN = "clean"
+    REFUSED = "refused"
+    PROGRESSED = "progressed"
+    CHECKPOINTED = "checkpointed"
+    INVENTORY = "inventory"
+
+
+class Evidence(Wire):
+    """One physical fact from a node's journal; message id ``<node>:<sequence>``.
+
+    Per kind: PREPARED has ``rendezvous`` when the node hosts rank 0; REFUSED has ``reason`` and
+    ``message``; EXITED has ``outcomes`` of this node's ranks; CHECKPOINTED has
+    ``step``; PROGRESSED (rate-limited) has ``step`` and ``loss``.
+    """
+
+    kind: EvidenceKind
+    node: Name
+    epoch: int
+    sequence: Annotated[int, Field(ge=1)]
+    time_ms: int
+    job: str = ""
+    project: str = ""
+    attempt: int = 0
+    rendezvous: str = ""
+    reason: str = ""
+    message: str = ""
+    outcomes: tuple[RankOutcome, ...] = ()
+    step: int | None = None
+    loss: float | None = None
+    traceparent: str = ""
+
+
+# -- logs and telemetry -----------------------------------------------------------------------
+
+
+class LogLine(Wire):
+    """One line of a rank. ``number`` counts from 1 over both of the rank's output streams."""
+
+    number: Annotated[int, Field(ge=1)]
+    time_ms: int
+    output: Literal["stdout", "stderr"]
+    text: str
+
+
+class LogBatch(Wire):
+    """Lines of one rank of one attempt, in order; message id ``<job>:<attempt>:<rank>:<first>``."""
+
+    job: Name
+    attempt: int
+    rank: int
+    node: Name
+    lines: tuple[LogLine, ...]
+
+
+class TrainingPoint(Wire):
+    """What one rank reports after a step. Bytes are torch's peaks since the start."""
+
+    rank: int
+    attempt: int
+    step: int
+    time_ms: int
+    loss: float | None = None
+    learning_rate: float | None = None
+    tokens_per_second: float | None = None
+    step_seconds: float | None = None
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+
+
+class TelemetryBatch(Wire):
+    """Training points of one job from one node."""
+
+    job: Name
+    project: Name
+    points: tuple[TrainingPoint, ...]
+
+
+# -- RPC --------------------------------------------------------------------------------------
+
+
+class PlanRequest(Wire):
+    """Ask MARP for plans on the present cluster. Nothing is stored."""
+
+    spec: JobSpec
+
+
+class PlanReply(Wire):
+    """MARP's answer; exactly one of ``plans`` and ``error`` is set."""
+
+    plans: PlanSet | None = None
+    error_code: str = ""
+    error: str = ""
+    suggestions: tuple[str, ...] = ()
+
+
+class ExplainRequest(Wire):
+    """Ask the scheduler why a job is where it is."""
+
+    job: Name
+
+
+class ExplainReply(Wire):
+    """The scheduler's answer."""
+
+    state: str = ""
+    reason: str = ""
+    message: str = ""
+    nearest: str = ""
+    position: int | None = None
+    error: str = ""
+
+
+REGISTRY: dict[str, type[Wire]] = {
+    "heartbeat": Heartbeat,
+    "desired_set": DesiredSet,
+    "evidence": Evidence,
+    "log_batch": LogBatch,
+    "telemetry_batch": TelemetryBatch,
+    "plan_request": PlanRequest,
+    "plan_reply": PlanReply,
+    "explain_request": ExplainRequest,
+    "explain_reply": ExplainReply,
+}
+
+
+def schema(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of one registered message."""
+    return REGISTRY[name].model_json_schema()

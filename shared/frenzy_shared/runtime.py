@@ -1,0 +1,105 @@
+"""Run a service: loops until a stop flag, signals, and a shutdown that always ends.
+
+Python 3.11 can lose a task's cancellation inside client libraries (asyncio.wait_for), so stopping
+is: set the flag, wait, then cancel again and again until a deadline.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+from frenzy_shared.errors import FrenzyError, Unavailable
+
+log = logging.getLogger(__name__)
+
+Loop = Callable[[asyncio.Event], Awaitable[None]]
+
+_GRACE_S = 5.0
+_DEADLINE_S = 9.0
+EXIT_MISCONFIGURED = 2
+
+
+async def run_until_stopped(*loops: Loop, stop: asyncio.Event | None = None) -> None:
+    """Run loops side by side until SIGTERM, SIGINT, ``stop``, or the first loop's failure.
+
+    Each loop gets the stop event and must return soon after it is set. The first exception is
+    raised after the others have ended.
+    """
+    stop = stop or asyncio.Event()
+    running_loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        running_loop.add_signal_handler(number, stop.set)
+    tasks = [asyncio.ensure_future(loop(stop)) for loop in loops]
+    waiter = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({*tasks, waiter}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stop.set()
+        waiter.cancel()
+        await _end(set(tasks))
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+
+async def every(
+    period_s: float,
+    stop: asyncio.Event,
+    action: Callable[[], Awaitable[None]],
+    *,
+    wake: asyncio.Event | None = None,
+) -> None:
+    """Call ``action`` every ``period_s`` seconds, and at once when ``wake`` is set.
+
+    ``Unavailable`` (a server is down) is logged and tried again; other errors end the loop.
+    """
+    while not stop.is_set():
+        if wake is not None:
+            wake.clear()
+        try:
+            await action()
+        except Unavailable as error:
+            log.warning("%s; trying again", error.message)
+        await wait_any(period_s, stop, *([wake] if wake is not None else []))
+
+
+async def wait_any(timeout_s: float, *events: asyncio.Event) -> None:
+    """Return when one of ``events`` is set or after ``timeout_s`` seconds."""
+    waiters = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiters, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for waiter in waiters:
+            waiter.cancel()
+
+
+def main(run: Callable[[], Awaitable[None]]) -> None:
+    """Run a service's coroutine as a process; a known error is one line on stderr, exit 2."""
+    try:
+        asyncio.run(run())  # type: ignore[arg-type]
+    except FrenzyError as error:
+        hints = "".join(f"\n  try: {hint}" for hint in error.suggestions)
+        sys.stderr.write(f"error: {error.message}{hints}\n")
+        sys.stderr.flush()
+        os._exit(EXIT_MISCONFIGURED if error.code == "misconfigured" else 1)
+    except KeyboardInterrupt:
+        os._exit(130)
+
+
+async def _end(tasks: set[asyncio.Future[None]]) -> None:
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    _, pending = await asyncio.wait(tasks, timeout=_GRACE_S)
+    while pending and loop.time() - start < _DEADLINE_S:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=0.2)
+    if pending:
+        log.error("%d tasks did not stop in %.0f s; exiting anyway", len(pending), _DEADLINE_S)
+        with contextlib.suppress(Exception):
+            logging.shutdown()
+        os._exit(1)

@@ -1,0 +1,1 @@
+"""The store of truth: a port, an in-memory double, and the Valkey / Redis adapter."""
