@@ -1,0 +1,37 @@
+"""Generated documentation equals what the code says."""
+
+import importlib.util
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def load_generator():
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_state_diagram_is_the_transition_table():
+    generate = load_generator()
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert generate.BEGIN in page
+    assert generate.with_diagram(page) == page, "run: python docs/generate.py"
+
+
+def test_local_links_of_the_documentation_exist():
+    broken = []
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for target in links_of(page.read_text(encoding="utf-8")):
+            if not (page.parent / target).exists():
+                broken.append(f"{page.relative_to(ROOT)} -> {target}")
+    assert not broken
+
+
+def links_of(text):
+    import re
+
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        if "://" not in target and not target.startswith("mailto:"):
+            yield target
