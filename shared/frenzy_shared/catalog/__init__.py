@@ -1,1 +1,1 @@
-"""Data that every service needs: GPUs and model presets, with their lookup."""
+"""Facts that every service needs: GPU models and model presets. Data and look-up, no decisions."""

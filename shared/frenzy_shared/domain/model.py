@@ -88,3 +88,5 @@ class TrainingSetup:
     attention: Attention
     learning_rate: float
     pins: Pins
+    weight_decay: float = 0.0
+    gradient_clipping: float | None = 1.0  # None: gradients are not clipped

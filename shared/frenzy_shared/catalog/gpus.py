@@ -1,0 +1,117 @@
+"""GPU models by the name that a driver reports. The facts are in ``gpus.csv``, with sources.
+
+Names are matched whole, never by prefix: "H200 NVL" is not an "H200", "A100-SXM-64GB" is not an
+"A10", a laptop card is not the desktop card of the same number. Board power is the vendor's
+data-sheet figure; it only feeds energy estimates.
+"""
+
+import csv
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+EMULATED_PREFIX: Final = "emulated-"
+GB: Final = 10**9
+TERA: Final = 1e12
+
+# One process of a present-day CPU core, as the accountant's emulated devices run: measured
+# 2-7k tokens/s on models of about a million parameters, which is 15-40 GFLOPS.
+_EMULATED_FLOPS: Final = 30e9
+_EMULATED_BANDWIDTH: Final = 8e9
+_EMULATED_LINK: Final = 0.5e9
+_EMULATED_POWER_W: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuModel:
+    """One GPU model. Rates are dense peaks per second; links are one direction, bytes per second.
+
+    ``tensor_flops`` holds for bf16 (where ``bf16``) and fp16 with fp32 accumulation.
+    ``memory_bytes`` is the nominal size: for planning, what the node measured counts instead.
+    ``link`` joins GPUs inside a node and equals ``host_link`` where there is no NVLink.
+    """
+
+    name: str
+    vendor: str
+    compute_capability: str  # "8.0", "gfx942"; "" when unknown
+    memory_bytes: int
+    bf16: bool
+    fp16: bool
+    tensor_flops: float
+    fp32_flops: float
+    bandwidth: float
+    link: float
+    host_link: float
+    board_power_w: float
+    emulated: bool = False
+    sources: str = ""
+
+
+def find_gpu(name: str) -> GpuModel | None:
+    """Return the model that a driver, or the catalogue, calls ``name``; None when unknown.
+
+    Kinds that start with "emulated-" are emulations on a CPU, whatever follows.
+    """
+    text = name.strip()
+    if text.startswith(EMULATED_PREFIX):
+        return _emulated(text)
+    bare = re.sub(r"^(?:NVIDIA|AMD|Intel) ", "", text)
+    for gpu, pattern in _table():
+        if text == gpu.name or pattern.fullmatch(bare):
+            return gpu
+    return None
+
+
+def all_gpus() -> tuple[GpuModel, ...]:
+    """Return every GPU model of the catalogue, in the order of the data file."""
+    return tuple(gpu for gpu, _ in _table())
+
+
+@cache
+def _table() -> tuple[tuple[GpuModel, re.Pattern[str]], ...]:
+    text = files("frenzy_shared.catalog").joinpath("gpus.csv").read_text(encoding="utf-8")
+    return tuple(_entry(row) for row in csv.DictReader(text.splitlines()))
+
+
+def _entry(row: dict[str, str]) -> tuple[GpuModel, re.Pattern[str]]:
+    fp32 = float(row["fp32_tflops"] or row["tensor_tflops"]) * TERA
+    tensor = float(row["tensor_tflops"] or row["fp32_tflops"]) * TERA
+    host_link = float(row["host_link_gb_s"] or 16) * GB
+    mib = row["memory_driver_mib"]
+    gpu = GpuModel(
+        name=row["name"],
+        vendor=row["vendor"],
+        compute_capability=row["compute_capability"].removeprefix("n/a").split(" ")[-1],
+        memory_bytes=int(mib) * 1024**2 if mib else int(float(row["memory_gb"]) * 1024**3),
+        bf16=row["bf16"] == "yes",
+        fp16=True,
+        tensor_flops=tensor,
+        fp32_flops=fp32,
+        bandwidth=float(row["bandwidth_gb_s"]) * GB,
+        link=float(row["link_gb_s"] or 0) * GB or host_link,
+        host_link=host_link,
+        board_power_w=float(row["board_power_w"]),
+        sources=row["sources"],
+    )
+    return gpu, re.compile(row["pattern"], re.IGNORECASE)
+
+
+def _emulated(kind: str) -> GpuModel:
+    return GpuModel(
+        name=kind,
+        vendor="emulated",
+        compute_capability="",
+        memory_bytes=0,
+        bf16=True,
+        fp16=False,  # DeepSpeed refuses fp16 on a CPU
+        tensor_flops=_EMULATED_FLOPS,
+        fp32_flops=_EMULATED_FLOPS,
+        bandwidth=_EMULATED_BANDWIDTH,
+        link=_EMULATED_LINK,
+        host_link=_EMULATED_LINK,
+        board_power_w=_EMULATED_POWER_W,
+        emulated=True,
+        sources="assumption: one CPU core",
+    )
