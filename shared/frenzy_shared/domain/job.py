@@ -93,8 +93,8 @@ class JobRecord:
 
     ``owned_devices`` counts devices whose ownership the job still holds; the store keeps it and
     refuses any terminal or waiting state while it is above zero.
-    ``prepared`` / ``started`` / ``exited`` name the nodes whose evidence for the current attempt
-    is in. Times are wall-clock milliseconds.
+    ``prepared`` / ``started`` / ``exited`` / ``clean`` name the nodes whose evidence for the
+    current attempt is in. Times are wall-clock milliseconds.
     """
 
     id: JobId
@@ -115,10 +115,12 @@ class JobRecord:
     prepared: tuple[str, ...] = ()
     started: tuple[str, ...] = ()
     exited: tuple[str, ...] = ()
+    clean: tuple[str, ...] = ()  # nodes whose devices this attempt gave up
     rendezvous: str = ""  # "host:port" bound by rank 0's node for this attempt
     outcomes: tuple[RankOutcome, ...] = ()
     retries: int = 0  # attempts that ended in failure and were requeued
     oom_retries: int = 0
+    refusals: int = 0  # launches refused in a row: what the backoff grows with
     not_before_ms: int = 0
     force_queue: bool = False  # wait for new nodes instead of failing without a feasible plan
     last_step: int | None = None
