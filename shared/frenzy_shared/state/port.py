@@ -294,6 +294,13 @@ class StateStore(Protocol):
         """Read entries after a cursor ("" = the stored cursor), in order."""
         ...
 
+    async def wait_outbox(self, after: str, timeout_s: float) -> bool:
+        """Return True soon after an entry beyond a cursor exists, False after ``timeout_s``.
+
+        ``after`` as in ``read_outbox``. True may also be a false alarm: read to know.
+        """
+        ...
+
     async def advance_outbox(self, cursor: str) -> None:
         """Remember that everything up to ``cursor`` is published; old entries are trimmed."""
         ...
