@@ -1,0 +1,43 @@
+"""One scheduling cycle: a pure function from a queue and a cluster to decisions."""
+
+from collections.abc import Sequence
+
+from frenzy_scheduler.core.decisions import Decision, Hold, Place, Policy, QueuedJob
+from frenzy_scheduler.core.snapshot import Snapshot, Statement
+from frenzy_shared.domain.ids import JobId
+
+
+def cycle(
+    queue: Sequence[QueuedJob], snapshot: Snapshot, now_ms: int, policy: Policy
+) -> list[Decision]:
+    """Decide for every waiting job, in the policy's order. ``snapshot`` is left as it was.
+
+    Deterministic: the same arguments always give the same decisions. The service, the simulator
+    and the benchmarks all call this function. Under a strict policy the first job that could run
+    but finds no devices blocks the rest; one that backs off or has no plan blocks nobody.
+    """
+    after = snapshot.copy()
+    decisions: list[Decision] = []
+    position = 0
+    head: JobId | None = None
+    for job in policy.order(queue):
+        eligible = bool(job.plans) and job.not_before_ms <= now_ms
+        decision = _try(job, after, policy) if eligible and head is None else None
+        if decision is None:
+            position += 1
+            decisions.append(Hold(job=job, position=position, after=after, behind=head))
+            head = job.id if head is None and policy.strict and eligible else head
+        else:
+            decisions.append(decision)
+    return decisions
+
+
+def _try(job: QueuedJob, snapshot: Snapshot, policy: Policy) -> Place | None:
+    placement = policy.place(job, snapshot)
+    if placement is None:
+        return None
+    statement = Statement(snapshot)
+    if not statement.allocate(placement.kind, placement.devices):
+        raise AssertionError(f"policy {policy.name} chose devices that are not idle: {placement}")
+    statement.commit()
+    return Place(job=job.id, version=job.version, placement=placement)

@@ -1,0 +1,96 @@
+"""HAS as published: arrival order with skipping, MARP's plan order, best fit.
+
+Source: "Frenzy: A Memory-Aware Serverless LLM Training System for Heterogeneous GPU Clusters"
+(arXiv 2412.14479). What the text leaves open is decided here and explained in
+docs/explanation/has.md.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from frenzy_scheduler.core.decisions import QueuedJob
+from frenzy_scheduler.core.snapshot import Snapshot
+from frenzy_shared.domain.placement import DeviceRef, Placement
+from frenzy_shared.domain.plan import ResourcePlan
+
+
+@dataclass(frozen=True, slots=True)
+class Has:
+    """First plan that idle devices can serve, on the tightest node that holds it whole."""
+
+    name: str = "has"
+    strict: bool = False
+
+    def order(self, queue: Sequence[QueuedJob]) -> Sequence[QueuedJob]:
+        """Return jobs by arrival."""
+        return by_arrival(queue)
+
+    def place(self, job: QueuedJob, snapshot: Snapshot) -> Placement | None:
+        """Take the first plan that fits, in ``plan_order``."""
+        return first_that_fits(job, snapshot)
+
+
+def by_arrival(queue: Sequence[QueuedJob]) -> Sequence[QueuedJob]:
+    """Return jobs in arrival order; equal numbers, which a store never gives, go by id."""
+    return sorted(queue, key=lambda job: (job.sequence, job.id))
+
+
+def first_that_fits(job: QueuedJob, snapshot: Snapshot) -> Placement | None:
+    """Return devices for the job's first plan that idle devices can serve."""
+    for plan in plan_order(job.plans, snapshot):
+        devices = best_fit(plan, snapshot)
+        if devices:
+            return Placement(plan=plan.id, kind=plan.kind, devices=devices)
+    return None
+
+
+def plan_order(plans: Sequence[ResourcePlan], snapshot: Snapshot) -> Iterator[ResourcePlan]:
+    """Yield plans in MARP's order, except that alike plans go by memory, smallest kind first.
+
+    Alike are plans of the same count and parallelism: the paper's plan is a count and a memory
+    floor, and the kind is chosen at placement. A group stands where its best member stood.
+    """
+    groups: dict[tuple[object, ...], list[ResourcePlan]] = {}
+    for plan in plans:
+        groups.setdefault(_shape(plan), []).append(plan)
+    for group in groups.values():
+        if len(group) > 1:
+            group.sort(key=lambda plan: (snapshot.memory_bytes(plan.kind), plan.kind))
+        yield from group
+
+
+def best_fit(plan: ResourcePlan, snapshot: Snapshot) -> tuple[DeviceRef, ...]:
+    """Choose devices for one plan; empty when the idle ones do not suffice.
+
+    One node if any holds the gang: the one with the fewest idle devices. Else, unless the plan
+    must stay on one node, nodes with most idle devices first, so that few nodes are used.
+    """
+    node = snapshot.tightest_node(plan.kind, plan.device_count)
+    if node is not None:
+        return snapshot.devices(plan.kind, node, plan.device_count)
+    if plan.single_node or snapshot.idle(plan.kind) < plan.device_count:
+        return ()
+    chosen: list[DeviceRef] = []
+    for name, idle in snapshot.nodes_by_idle(plan.kind):
+        missing = plan.device_count - len(chosen)
+        chosen.extend(snapshot.devices(plan.kind, name, min(idle, missing)))
+        if len(chosen) == plan.device_count:
+            break
+    return tuple(chosen)
+
+
+def _shape(plan: ResourcePlan) -> tuple[object, ...]:
+    """Return what makes plans alike. Bucket sizes are tuning for a kind, not parallelism."""
+    degrees = plan.parallelism
+    return (
+        plan.device_count,
+        plan.single_node,
+        degrees.zero_stage,
+        degrees.data,
+        degrees.tensor,
+        degrees.pipeline,
+        degrees.micro_batch_size,
+        degrees.gradient_accumulation_steps,
+        degrees.precision,
+        degrees.activation_checkpointing,
+    )
