@@ -1,0 +1,176 @@
+"""Compare what the control plane wants of this node with what the node holds.
+
+Level-triggered: the same set twice, an old set late, or half a set at first all end in the same
+place. Safety is the tombstone rule: once an attempt was told to stop, or a newer one of its job
+ended here, it is refused for ever.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Order(StrEnum):
+    """What the control plane wants of one attempt."""
+
+    PREPARE = "prepare"
+    GO = "go"
+    STOP = "stop"
+
+
+class Stage(StrEnum):
+    """Where an attempt is on this node, as far as decisions need to know."""
+
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    ACTIVE = "active"  # started, stopping or exited: processes or their traces are here
+    CLEAN = "clean"  # nothing of it is left, or nothing ever was
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class AttemptKey:
+    """One try to run one job."""
+
+    job: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """One attempt that the node knows. ``buried``: it has a tombstone."""
+
+    stage: Stage
+    buried: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepare:
+    """Get ready to run an attempt."""
+
+    key: AttemptKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Go:
+    """Start the ranks of a prepared attempt."""
+
+    key: AttemptKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Write the tombstone, end what runs. ``listed``: by order, not for being left out."""
+
+    key: AttemptKey
+    listed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse:
+    """Say (again) that the attempt will not run here."""
+
+    key: AttemptKey
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reaffirm:
+    """Say again that nothing of the attempt is left."""
+
+    key: AttemptKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forget:
+    """The control plane no longer cares: the folder may go when its time comes."""
+
+    key: AttemptKey
+
+
+Action = Prepare | Go | Stop | Refuse | Reaffirm | Forget
+
+
+class Standing(StrEnum):
+    """What a desired set's epoch says about the agent that received it."""
+
+    CURRENT = "current"
+    STALE = "stale"  # made before our registration: ignore
+    FENCED = "fenced"  # another agent registered under our name
+
+
+def standing(*, set_epoch: int, fenced: bool, own_epoch: int) -> Standing:
+    """Judge a desired set by its epoch; ``own_epoch`` is 0 before registration."""
+    if fenced or (own_epoch and set_epoch > own_epoch):
+        return Standing.FENCED
+    if not own_epoch or set_epoch < own_epoch:
+        return Standing.STALE
+    return Standing.CURRENT
+
+
+def reconcile(
+    wanted: Mapping[AttemptKey, Order],
+    held: Mapping[AttemptKey, Held],
+    *,
+    complete: bool,
+    ended: Mapping[str, int],
+) -> tuple[Action, ...]:
+    """Return what to do, stops first.
+
+    ``ended`` is the newest attempt per job whose folder is already gone. A set that is not
+    ``complete`` says nothing about attempts that it does not list.
+    """
+    newest = _newest_ended(held, ended)
+    actions: list[Action] = []
+    for key, order in wanted.items():
+        action = _decide(key, order, held.get(key), newest.get(key.job, 0))
+        if action is not None:
+            actions.append(action)
+    if complete:
+        actions.extend(_unlisted(held, wanted))
+    return tuple(sorted(actions, key=lambda action: not isinstance(action, Stop)))
+
+
+def _decide(key: AttemptKey, order: Order, held: Held | None, newest_ended: int) -> Action | None:
+    if order is Order.STOP:
+        return _decide_stop(key, held)
+    if held is None:
+        return _decide_unknown(key, order, newest_ended)
+    if held.stage is Stage.CLEAN or (held.buried and held.stage is not Stage.ACTIVE):
+        return Refuse(key=key, why="it was stopped here before")
+    if order is Order.GO and held.stage is Stage.PREPARED:
+        return Go(key=key)
+    return None
+
+
+def _decide_stop(key: AttemptKey, held: Held | None) -> Action | None:
+    if held is not None and held.stage is Stage.CLEAN:
+        return Reaffirm(key=key)
+    return None if held is not None and held.buried else Stop(key=key, listed=True)
+
+
+def _decide_unknown(key: AttemptKey, order: Order, newest_ended: int) -> Action:
+    if key.attempt <= newest_ended:
+        return Refuse(key=key, why=f"attempt {newest_ended} of this job has ended here")
+    if order is Order.GO:
+        return Refuse(key=key, why="it was not prepared here")
+    return Prepare(key=key)
+
+
+def _unlisted(
+    held: Mapping[AttemptKey, Held], wanted: Mapping[AttemptKey, Order]
+) -> Iterable[Action]:
+    for key, attempt in held.items():
+        if key in wanted:
+            continue
+        if attempt.stage is Stage.CLEAN:
+            yield Forget(key=key)
+        elif not attempt.buried:
+            yield Stop(key=key, listed=False)
+
+
+def _newest_ended(held: Mapping[AttemptKey, Held], ended: Mapping[str, int]) -> dict[str, int]:
+    newest = dict(ended)
+    for key, attempt in held.items():
+        if attempt.buried or attempt.stage is Stage.CLEAN:
+            newest[key.job] = max(newest.get(key.job, 0), key.attempt)
+    return newest
