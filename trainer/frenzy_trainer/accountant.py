@@ -1,0 +1,150 @@
+"""Count every live tensor byte of this process as a CUDA allocator would, and enforce a limit.
+
+An emulated device is a CPU process whose tensors live in a budget. The accountant is a dispatch
+mode: it sees the output of every operator, counts each storage once (views share one), rounds
+it to the allocator's 512-byte block and gives it back when the storage dies. On a CPU backward
+runs in the calling thread, so its operators are seen as well. Tensors made in other threads or
+in data-loading processes are host memory and are not counted.
+"""
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final, Self
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+from torch.utils._pytree import tree_iter
+
+BLOCK_BYTES: Final = 512  # kMinBlockSize of torch's CUDA caching allocator
+_MIB: Final = 1024**2
+
+
+class Accountant(TorchDispatchMode):
+    """Track ``allocated_bytes`` and ``peak_bytes`` of the tensors made while it is active.
+
+    With a capacity, the operator that would go over it raises ``torch.OutOfMemoryError``.
+    """
+
+    def __init__(self, capacity_bytes: int | None = None, *, device: int = 0) -> None:
+        super().__init__()
+        self.allocated_bytes = 0
+        self.peak_bytes = 0
+        self._capacity_bytes = capacity_bytes
+        self._device = device
+        self._blocks: dict[int, _Block] = {}
+        self._counting = True
+        self._resize: Callable[..., Any] = torch.UntypedStorage.resize_
+
+    def __enter__(self) -> Self:
+        self._resize = torch.UntypedStorage.resize_
+
+        # Sharded training frees and refills storages in place, which no operator shows.
+        def resize_(storage: torch.UntypedStorage, size: int) -> Any:  # noqa: ANN401 - torch's
+            result = self._resize(storage, size)
+            if id(storage) in self._blocks:
+                self._count(storage)
+            return result
+
+        torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign]
+        super().__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
+        super().__exit__(kind, error, trace)
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Leave what is made inside uncounted: copies that a real device's host would hold."""
+        self._counting = False
+        try:
+            yield
+        finally:
+            self._counting = True
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever the operator returns
+        """Run the operator, then count what it made."""
+        if any(kind.__name__ == "DTensor" for kind in types):
+            # Sharded first: its local parts come through here again, at their own size.
+            return NotImplemented
+        result = func(*args, **(kwargs or {}))
+        if self._counting:
+            if isinstance(result, torch.Tensor):
+                self._see(result)
+            elif result is not None:
+                for leaf in tree_iter(result):
+                    if isinstance(leaf, torch.Tensor):
+                        self._see(leaf)
+        return result
+
+    def _see(self, tensor: torch.Tensor) -> None:
+        # A wrapper has no memory of its own; neither has a meta or a sparse tensor.
+        if (
+            is_traceable_wrapper_subclass(tensor)
+            or tensor.layout is not torch.strided
+            or tensor.is_meta
+        ):
+            return
+        self._count(tensor.untyped_storage())
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        key = id(storage)
+        block = self._blocks.get(key)
+        size = -(-storage.nbytes() // BLOCK_BYTES) * BLOCK_BYTES
+        if block is not None and size == block.size_bytes:
+            return
+        added = size - (block.size_bytes if block else 0)
+        if self._capacity_bytes is not None and self.allocated_bytes + added > self._capacity_bytes:
+            raise torch.OutOfMemoryError(self._out_of_memory(added, self._capacity_bytes))
+        if block is None:
+            block = _Block(storage, self._release)
+            block.key = key
+            self._blocks[key] = block
+        block.size_bytes = size
+        self.allocated_bytes += added
+        self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
+
+    def _release(self, block: "_Block") -> None:
+        if self._blocks.pop(block.key, None) is not None:
+            self.allocated_bytes -= block.size_bytes
+
+    def _out_of_memory(self, requested: int, capacity: int) -> str:
+        used = self.allocated_bytes
+        return (
+            f"Emulated device out of memory. Tried to allocate {requested / _MIB:.2f} MiB. "
+            f"GPU {self._device} has a total capacity of {capacity / _MIB:.2f} MiB of which "
+            f"{(capacity - used) / _MIB:.2f} MiB is free. Of the allocated memory "
+            f"{used / _MIB:.2f} MiB is allocated by PyTorch."
+        )
+
+
+class _Block(weakref.ref[torch.UntypedStorage]):
+    """A live storage's entry; it calls back when the storage dies."""
+
+    __slots__ = ("key", "size_bytes")
+    key: int
+    size_bytes: int
+
+
+def active_accountant() -> Accountant | None:
+    """Return the accountant that counts in this thread, if any."""
+    # torch keeps its own stack of modes: asking it avoids a global of ours.
+    from torch.utils._python_dispatch import (  # noqa: PLC0415 - private, used only here
+        _get_current_dispatch_mode_stack,
+    )
+
+    modes = _get_current_dispatch_mode_stack()
+    return next((mode for mode in reversed(modes) if isinstance(mode, Accountant)), None)

@@ -1,0 +1,151 @@
+"""Save and restore a run: DeepSpeed's own files in a step folder with a complete-or-absent name.
+
+``<FRENZY_CHECKPOINT_DIR>/step-<n>/`` holds ``frenzy.json`` (which step, made under which plan)
+and ``state/`` (written by every rank). Saving and restoring are collective: every rank calls
+them at the same step.
+"""
+
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch.distributed as dist
+
+from frenzy_shared.domain.plan import ParallelismPlan
+from frenzy_trainer.environment import read_json
+from frenzy_trainer.errors import CheckpointError
+from frenzy_trainer.failures import is_communication_error
+from frenzy_trainer.folders import clear_leftovers, publish
+from frenzy_trainer.memory import host_memory
+from frenzy_trainer.run import Run
+
+_TAG: Final = "state"
+_NOTE: Final = "frenzy.json"
+_LEAST_KEPT: Final = 2  # the store may still point at the one before the newest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a run is: optimizer steps done, and its very first loss."""
+
+    step: int
+    loss_first: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """The checkpoints of one run, as one of its ranks sees them."""
+
+    run: Run
+    engine: Any
+
+    def save(self, progress: Progress) -> None:
+        """Write the folder of ``progress.step`` and drop the oldest beyond ``checkpoint.keep``.
+
+        Raises:
+            CheckpointError: nothing could be written; the former checkpoints are untouched.
+        """
+        folder = self.run.environment.checkpoint_dir
+        temporary = folder / f".tmp-{self.run.environment.attempt}-{progress.step}"
+        try:
+            self._write(temporary, progress)
+            dist.barrier()
+            if self._leads:
+                publish(temporary, folder / f"step-{progress.step}")
+                self._drop_oldest()
+            dist.barrier()
+        except (OSError, RuntimeError) as error:
+            if is_communication_error(error):
+                raise
+            if self._leads:
+                shutil.rmtree(temporary, ignore_errors=True)
+            raise CheckpointError(
+                f"cannot save step {progress.step} in {folder}: {error}",
+                suggestions=[
+                    "free space on the checkpoint folder's disk, or lower checkpoint.keep"
+                ],
+            ) from error
+
+    def restore(self, folder: Path) -> Progress:
+        """Load the checkpoint in ``folder`` into the engine.
+
+        Raises:
+            CheckpointError: it is absent or damaged, or was made under a plan that this one
+                cannot continue.
+        """
+        note = _read_note(folder)
+        made_under, now = note["plan"], _fingerprint(self.run.plan.parallelism)
+        if made_under != now:
+            raise CheckpointError(
+                f"checkpoint {folder} was made under {_describe(made_under)}; "
+                f"this attempt runs {_describe(now)}, which cannot load it",
+                suggestions=["pin resources.gpus and resources.zero_stage to the former plan"],
+            )
+        try:
+            with host_memory():
+                path, _ = self.engine.load_checkpoint(str(folder), tag=_TAG)
+        except Exception as error:
+            if is_communication_error(error):
+                raise
+            raise CheckpointError(f"checkpoint {folder} is damaged: {error}") from error
+        if path is None:
+            raise CheckpointError(f"checkpoint {folder} has no {_TAG} folder")
+        return Progress(step=note["step"], loss_first=note["loss_first"])
+
+    def clear_leftovers(self) -> None:
+        """Remove what earlier attempts left half-written (rank 0 only)."""
+        if self._leads:
+            clear_leftovers(self.run.environment.checkpoint_dir, self.run.environment.attempt)
+
+    @property
+    def _leads(self) -> bool:
+        return self.run.environment.rank == 0
+
+    def _write(self, temporary: Path, progress: Progress) -> None:
+        if self._leads:
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            note = {**asdict(progress), "plan": _fingerprint(self.run.plan.parallelism)}
+            (temporary / _NOTE).write_text(json.dumps(note), encoding="utf-8")
+        dist.barrier()
+        with host_memory():
+            self.engine.save_checkpoint(str(temporary), tag=_TAG, save_latest=False)
+
+    def _drop_oldest(self) -> None:
+        folder = self.run.environment.checkpoint_dir
+        steps = sorted(
+            int(path.name.removeprefix("step-"))
+            for path in folder.glob("step-*")
+            if path.name.removeprefix("step-").isdecimal()
+        )
+        for step in steps[: -max(_LEAST_KEPT, self.run.spec.checkpoint.keep)]:
+            shutil.rmtree(folder / f"step-{step}", ignore_errors=True)
+
+
+def _read_note(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise CheckpointError(
+            f"checkpoint {folder} does not exist on this node",
+            suggestions=["the checkpoint folder must be shared by all nodes"],
+        )
+    note = read_json(folder / _NOTE)
+    if not {"step", "loss_first", "plan"} <= note.keys():
+        raise CheckpointError(f"checkpoint {folder} is damaged: {_NOTE} is incomplete")
+    return note
+
+
+def _fingerprint(parallelism: ParallelismPlan) -> dict[str, Any]:
+    return {
+        "zero_stage": parallelism.zero_stage,
+        "ranks": parallelism.world_size,
+        "precision": str(parallelism.precision),
+    }
+
+
+def _describe(fingerprint: dict[str, Any]) -> str:
+    return (
+        f"ZeRO-{fingerprint['zero_stage']} on {fingerprint['ranks']} rank(s) "
+        f"in {fingerprint['precision']}"
+    )

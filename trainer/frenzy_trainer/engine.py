@@ -1,0 +1,46 @@
+"""Start torch.distributed and DeepSpeed for one rank."""
+
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from frenzy_trainer.errors import RankFailure
+
+
+def start_distributed(*, emulated: bool) -> None:
+    """Join the process group that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe."""
+    if emulated or not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    # DeepSpeed's calls of torch, once per collective; neither is the user's.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
+    import deepspeed  # noqa: PLC0415 - reads DS_ACCELERATOR when imported
+    from deepspeed.accelerator import get_accelerator  # noqa: PLC0415 - same
+
+    if get_accelerator().device_name() == "cpu":
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+        # Otherwise DeepSpeed compiles a shared-memory collective for a minute; gloo does the work.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed(
+        dist_backend=get_accelerator().communication_backend_name(), auto_mpi_discovery=False
+    )
+
+
+def start_engine(model: PreTrainedModel, config: Mapping[str, Any]) -> Any:  # noqa: ANN401 - untyped library
+    """Return DeepSpeed's engine for ``model``, with the plan's configuration as it is.
+
+    Raises:
+        RankFailure: DeepSpeed refuses the configuration.
+    """
+    import deepspeed  # noqa: PLC0415 - see start_distributed
+
+    try:
+        engine, *_ = deepspeed.initialize(
+            model=model, model_parameters=list(model.parameters()), config=dict(config)
+        )
+    except (ValueError, AssertionError) as error:
+        raise RankFailure(f"DeepSpeed refuses the plan's configuration: {error}") from error
+    return engine

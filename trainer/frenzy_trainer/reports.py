@@ -1,0 +1,65 @@
+"""A rank's report file: one JSON object per line, which the node agent tails.
+
+A line is written with one ``write`` and flushed, so a reader never waits for half of it and a
+killed rank loses nothing that it reported.
+"""
+
+import json
+import math
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from frenzy_shared.domain.job import StopReason
+
+_MESSAGE_LIMIT = 4000
+
+
+class ReportFile:
+    """Append the reports of one rank to ``path``."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._fd)
+
+    def step(self, step: int, **values: float | None) -> None:
+        """Report one optimizer step; ``values`` are the numbers known about it."""
+        self._append({"kind": "step", "step": step, "time_ms": _now_ms(), **values})
+
+    def checkpoint(self, step: int) -> None:
+        """Report that the checkpoint of ``step`` is complete on disk."""
+        self._append({"kind": "checkpoint", "step": step})
+
+    def failure(self, reason: StopReason, message: str) -> None:
+        """Report why this rank is about to exit with an error."""
+        self._append({"kind": "failure", "reason": reason, "message": message[:_MESSAGE_LIMIT]})
+
+    def summary(self, **values: float | str | None) -> None:
+        """Report the whole run in one line, the last one."""
+        self._append({"kind": "summary", **values})
+
+    def _append(self, record: dict[str, Any]) -> None:
+        known = {key: value for key, value in record.items() if _is_known(value)}
+        line = json.dumps(known, separators=(",", ":"), allow_nan=False) + "\n"
+        os.write(self._fd, line.encode())
+
+
+def _is_known(value: object) -> bool:
+    return value is not None and not (isinstance(value, float) and not math.isfinite(value))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,169 @@
+"""Train one rank from its first import of torch to the exported model."""
+
+import signal
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import torch.distributed as dist
+
+from frenzy_shared.domain.model import Attention
+from frenzy_trainer.accountant import Accountant
+from frenzy_trainer.checkpoint import Checkpoints, Progress
+from frenzy_trainer.data import Dataset
+from frenzy_trainer.engine import start_distributed, start_engine
+from frenzy_trainer.export import export_model
+from frenzy_trainer.memory import peak_memory
+from frenzy_trainer.model import build_model
+from frenzy_trainer.reports import ReportFile
+from frenzy_trainer.run import Run
+from frenzy_trainer.schedule import Schedule
+from frenzy_trainer.train import StepResult, Trainer, step_values
+
+STOPPED_EXIT_CODE: Final = 128 + signal.SIGTERM
+_LINES_PER_RUN: Final = 100
+_MIB: Final = 1024**2
+
+
+@dataclass
+class StopFlag:
+    """Set by SIGTERM. A step in progress is finished first: saving is collective."""
+
+    requested: bool = False
+
+    def watch(self) -> None:
+        """Take SIGTERM from now on."""
+        signal.signal(signal.SIGTERM, self._note)
+
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        self.requested = True
+
+
+@dataclass
+class Tally:
+    """What the summary says about the steps of this attempt."""
+
+    loss_first: float | None = None
+    loss_last: float | None = None
+    steps: int = 0
+    seconds: float = 0.0
+    last_step: int = field(default=0)
+
+    def add(self, result: StepResult) -> None:
+        """Take one more step into account."""
+        self.loss_first = result.loss if self.loss_first is None else self.loss_first
+        self.loss_last = result.loss
+        self.steps += 1
+        self.seconds += result.seconds
+        self.last_step = result.step
+
+
+def train_rank(run: Run, dataset: Dataset, report: ReportFile, stop: StopFlag) -> int:
+    """Train to the end, or to the first step after SIGTERM. Return the exit code."""
+    start_distributed(emulated=run.environment.emulation is not None)
+    with _device(run):
+        code = _train(run, dataset, report, stop)
+    dist.barrier()
+    dist.destroy_process_group()
+    return code
+
+
+def _device(run: Run) -> AbstractContextManager[object]:
+    emulation = run.environment.emulation
+    if emulation is None:
+        return nullcontext()
+    return Accountant(emulation.memory_bytes, device=run.environment.rank)
+
+
+def _train(run: Run, dataset: Dataset, report: ReportFile, stop: StopFlag) -> int:
+    parallelism = run.plan.parallelism
+    model = build_model(
+        run.model_config,
+        precision=parallelism.precision,
+        attention=Attention(run.spec.attention),
+        checkpointing=parallelism.activation_checkpointing,
+        seed=run.spec.seed,
+    )
+    engine = start_engine(model, run.deepspeed_config)
+    total = run.total_steps(dataset.num_sequences)
+    trainer = Trainer(
+        run=run,
+        engine=engine,
+        dataset=dataset,
+        schedule=Schedule(
+            kind=run.spec.lr_scheduler,
+            peak=run.spec.learning_rate,
+            warmup_steps=run.spec.warmup_steps,
+            total_steps=total,
+        ),
+        stop_requested=lambda: stop.requested,
+    )
+    checkpoints = Checkpoints(run, engine)
+    tally = _restore(run, checkpoints)
+    stopped = _steps(trainer, checkpoints, report, tally)
+    folder = None if stopped else export_model(run, engine)
+    _summarise(run, report, tally, folder)
+    return STOPPED_EXIT_CODE if stopped else 0
+
+
+def _restore(run: Run, checkpoints: Checkpoints) -> Tally:
+    checkpoints.clear_leftovers()
+    folder = run.environment.resume_from
+    if folder is None:
+        return Tally()
+    progress = checkpoints.restore(folder)
+    if run.environment.rank == 0:
+        print(f"resumed from step {progress.step} ({folder})", flush=True)
+    return Tally(loss_first=progress.loss_first, last_step=progress.step)
+
+
+def _steps(trainer: Trainer, checkpoints: Checkpoints, report: ReportFile, tally: Tally) -> bool:
+    """Run the steps that are left, saving when it is time. Return whether SIGTERM ended them."""
+    run, total = trainer.run, trainer.schedule.total_steps
+    every = run.spec.checkpoint.every_steps
+    for result in trainer.steps(tally.last_step):
+        tally.add(result)
+        report.step(result.step, **step_values(run, result))
+        if run.environment.rank == 0 and _is_shown(result.step, total):
+            _show(run, result, total)
+        due = every is not None and result.step % every == 0
+        if result.stop or due or result.step == total:
+            started = time.perf_counter()
+            checkpoints.save(Progress(step=result.step, loss_first=tally.loss_first))
+            if run.environment.rank == 0:
+                report.checkpoint(result.step)
+                taken = time.perf_counter() - started
+                print(f"checkpoint of step {result.step} saved in {taken:.1f} s", flush=True)
+        if result.stop and result.step < total:
+            return True
+    return False
+
+
+def _is_shown(step: int, total: int) -> bool:
+    return step in {1, total} or step % max(1, total // _LINES_PER_RUN) == 0
+
+
+def _show(run: Run, result: StepResult, total: int) -> None:
+    peak = peak_memory().allocated_bytes
+    memory = f" peak {peak / _MIB:.0f} MiB" if peak is not None else ""
+    speed = run.tokens_per_step / result.seconds
+    print(
+        f"step {result.step}/{total} loss {result.loss:.4f} tok/s {speed:.0f}{memory}", flush=True
+    )
+
+
+def _summarise(run: Run, report: ReportFile, tally: Tally, folder: Path | None) -> None:
+    peak = peak_memory()
+    speed = run.tokens_per_step * tally.steps / tally.seconds if tally.seconds else None
+    report.summary(
+        peak_allocated_bytes=peak.allocated_bytes,
+        peak_reserved_bytes=peak.reserved_bytes,
+        loss_first=tally.loss_first,
+        loss_last=tally.loss_last,
+        tokens_per_second=speed,
+        last_step=tally.last_step,
+        model_dir=str(folder) if folder else None,
+    )
