@@ -1,0 +1,102 @@
+"""How a change is handed to ``functions.lua``: one JSON document.
+
+Values that Lua only stores go as JSON texts inside it, so that Lua never parses them. An absent
+key stands for None: Lua has no null of its own.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from frenzy_shared.domain.cluster import NodeState
+from frenzy_shared.messages.codec import to_json
+from frenzy_shared.state.port import Change, NodeRegistration, OutboxMessage, Status, Submission
+from frenzy_shared.state.records import dumps, texts
+from frenzy_shared.state.rules import milliseconds, split_entity
+from frenzy_shared.telemetry import traceparent
+
+
+def submit_request(submission: Submission) -> str:
+    """Return the argument of ``submit``."""
+    job = submission.job
+    return dumps(
+        {
+            "id": job.id,
+            "project": job.project,
+            "key": submission.idempotency_key,
+            "body_sha256": submission.body_sha256,
+            "record": texts(to_json(job)),
+            "spec": dumps(submission.spec),
+            **_messages(submission.outbox),
+        }
+    )
+
+
+def apply_request(change: Change) -> str:
+    """Return the argument of ``apply``."""
+    kind, name = split_entity(change.entity)
+    request: dict[str, Any] = {
+        "entity": change.entity,
+        "kind": kind,
+        "id": name,
+        "expect": _expectations(change),
+        "allowed_from": sorted(change.allowed_from),
+        "patch": texts(change.patch),
+        "documents": [
+            {"name": document} if content is None else {"name": document, "text": dumps(content)}
+            for document, content in change.documents.items()
+        ],
+        "claims": [to_json(claim) for claim in change.claims],
+        "releases": [to_json(release) for release in change.releases],
+        "set_timers": [
+            {"id": timer.id, "after_ms": milliseconds(timer.after_s)} for timer in change.set_timers
+        ],
+        "clear_timers": list(change.clear_timers),
+        **_messages(change.outbox),
+    }
+    if change.lease is not None:
+        name, holder = change.lease
+        request["lease"] = {"name": name, "holder": holder}
+    return dumps(request)
+
+
+def register_request(registration: NodeRegistration) -> str:
+    """Return the argument of ``register_node``; the store adds epoch, version and time."""
+    record = {
+        "id": registration.node,
+        "state": NodeState.JOINING,
+        "boot_id": registration.boot_id,
+        "address": registration.address,
+        "devices": [to_json(device) for device in registration.devices],
+        "reason": "",
+    }
+    return dumps(
+        {
+            "id": registration.node,
+            "record": texts(record),
+            "devices": [device.id for device in registration.devices],
+            **_messages(registration.outbox),
+        }
+    )
+
+
+def _expectations(change: Change) -> list[dict[str, Any]]:
+    expected = (
+        ("version", Status.STALE, change.expect_version),
+        ("attempt", Status.FENCED, change.expect_attempt),
+        ("epoch", Status.NODE_EPOCH, change.expect_epoch),
+    )
+    return [
+        {"field": field, "status": status, "value": value}
+        for field, status, value in expected
+        if value is not None
+    ]
+
+
+def _messages(outbox: Sequence[OutboxMessage]) -> dict[str, Any]:
+    return {
+        "outbox": [
+            {"subject": message.subject, "type": message.type, "data": dumps(message.data)}
+            for message in outbox
+        ],
+        "traceparent": traceparent(),
+    }

