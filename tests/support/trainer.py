@@ -153,7 +153,7 @@ class Job:
                 "reduce_bucket_elements": 100_000,
             },
             "memory": {
-                **{name: band for name in ("allocated", "reserved", "device", "required")},
+                **dict.fromkeys(("allocated", "reserved", "device", "required"), band),
                 "moment": "",
                 "terms": [],
                 "mode": "test",

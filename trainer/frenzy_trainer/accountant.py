@@ -21,14 +21,14 @@ BLOCK_BYTES: Final = 512  # kMinBlockSize of torch's CUDA caching allocator
 _MIB: Final = 1024**2
 
 
-class Accountant(TorchDispatchMode):
+class Accountant(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Track ``allocated_bytes`` and ``peak_bytes`` of the tensors made while it is active.
 
     With a capacity, the operator that would go over it raises ``torch.OutOfMemoryError``.
     """
 
     def __init__(self, capacity_bytes: int | None = None, *, device: int = 0) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.allocated_bytes = 0
         self.peak_bytes = 0
         self._capacity_bytes = capacity_bytes
@@ -47,8 +47,8 @@ class Accountant(TorchDispatchMode):
                 self._count(storage)
             return result
 
-        torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign]
-        super().__enter__()
+        torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign,assignment]
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(
@@ -58,7 +58,7 @@ class Accountant(TorchDispatchMode):
         trace: TracebackType | None,
     ) -> None:
         torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
-        super().__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
 
     @contextmanager
     def suspended(self) -> Iterator[None]:

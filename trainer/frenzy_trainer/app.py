@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Mapping
 
 from frenzy_shared.errors import FrenzyError, Misconfigured
+from frenzy_trainer.console import complain
 from frenzy_trainer.data import load_dataset
 from frenzy_trainer.environment import RankEnvironment, read_environment
 from frenzy_trainer.failures import classify, describe
@@ -25,7 +26,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
         environment = read_environment(environ)
         report = ReportFile(environment.report_file)
     except (Misconfigured, OSError) as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        complain(f"error: {error}")
         return 1
     with report:
         try:
@@ -56,6 +57,6 @@ def _report_failure(error: BaseException, rank: int, report: ReportFile) -> None
     message = describe(error, rank)
     if not isinstance(error, FrenzyError):
         traceback.print_exception(error)
-    print(f"error: {message}", file=sys.stderr, flush=True)
+    complain(f"error: {message}")
     sys.stdout.flush()
     report.failure(classify(error), message)

@@ -25,7 +25,7 @@ def peak_memory() -> PeakMemory:
     if accountant is not None:
         peak = accountant.peak_bytes
         return PeakMemory(allocated_bytes=peak, reserved_bytes=peak)
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return PeakMemory(
             allocated_bytes=torch.cuda.max_memory_allocated(),
             reserved_bytes=torch.cuda.max_memory_reserved(),

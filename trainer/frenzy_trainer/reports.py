@@ -57,6 +57,13 @@ class ReportFile:
         os.write(self._fd, line.encode())
 
 
+def read_steps(path: Path) -> list[dict[str, Any]]:
+    """Return the step reports of a report file, in the order they were written."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    records: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    return [record for record in records if record["kind"] == "step"]
+
+
 def _is_known(value: object) -> bool:
     return value is not None and not (isinstance(value, float) and not math.isfinite(value))
 

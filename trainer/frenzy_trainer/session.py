@@ -13,6 +13,7 @@ import torch.distributed as dist
 from frenzy_shared.domain.model import Attention
 from frenzy_trainer.accountant import Accountant
 from frenzy_trainer.checkpoint import Checkpoints, Progress
+from frenzy_trainer.console import say
 from frenzy_trainer.data import Dataset
 from frenzy_trainer.engine import start_distributed, start_engine
 from frenzy_trainer.export import export_model
@@ -65,7 +66,12 @@ def train_rank(run: Run, dataset: Dataset, report: ReportFile, stop: StopFlag) -
     """Train to the end, or to the first step after SIGTERM. Return the exit code."""
     start_distributed(emulated=run.environment.emulation is not None)
     with _device(run):
-        code = _train(run, dataset, report, stop)
+        try:
+            code = _train(run, dataset, report, stop)
+        except BaseException:
+            # How high memory went is what the next plan is made from, above all after an OOM.
+            report.summary(**_peaks())
+            raise
     dist.barrier()
     dist.destroy_process_group()
     return code
@@ -116,7 +122,7 @@ def _restore(run: Run, checkpoints: Checkpoints) -> Tally:
         return Tally()
     progress = checkpoints.restore(folder)
     if run.environment.rank == 0:
-        print(f"resumed from step {progress.step} ({folder})", flush=True)
+        say(f"resumed from step {progress.step} ({folder})")
     return Tally(loss_first=progress.loss_first, last_step=progress.step)
 
 
@@ -136,7 +142,7 @@ def _steps(trainer: Trainer, checkpoints: Checkpoints, report: ReportFile, tally
             if run.environment.rank == 0:
                 report.checkpoint(result.step)
                 taken = time.perf_counter() - started
-                print(f"checkpoint of step {result.step} saved in {taken:.1f} s", flush=True)
+                say(f"checkpoint of step {result.step} saved in {taken:.1f} s")
         if result.stop and result.step < total:
             return True
     return False
@@ -150,20 +156,24 @@ def _show(run: Run, result: StepResult, total: int) -> None:
     peak = peak_memory().allocated_bytes
     memory = f" peak {peak / _MIB:.0f} MiB" if peak is not None else ""
     speed = run.tokens_per_step / result.seconds
-    print(
-        f"step {result.step}/{total} loss {result.loss:.4f} tok/s {speed:.0f}{memory}", flush=True
-    )
+    say(f"step {result.step}/{total} loss {result.loss:.4f} tok/s {speed:.0f}{memory}")
 
 
 def _summarise(run: Run, report: ReportFile, tally: Tally, folder: Path | None) -> None:
-    peak = peak_memory()
     speed = run.tokens_per_step * tally.steps / tally.seconds if tally.seconds else None
     report.summary(
-        peak_allocated_bytes=peak.allocated_bytes,
-        peak_reserved_bytes=peak.reserved_bytes,
+        **_peaks(),
         loss_first=tally.loss_first,
         loss_last=tally.loss_last,
         tokens_per_second=speed,
         last_step=tally.last_step,
         model_dir=str(folder) if folder else None,
     )
+
+
+def _peaks() -> dict[str, int | None]:
+    peak = peak_memory()
+    return {
+        "peak_allocated_bytes": peak.allocated_bytes,
+        "peak_reserved_bytes": peak.reserved_bytes,
+    }
