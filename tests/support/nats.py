@@ -24,14 +24,17 @@ CONFIG = ROOT / "deploy" / "nats" / "nats.conf"
 class NatsServer:
     """One nats-server process that can be killed and started again on the same port and files."""
 
-    def __init__(self, folder: Path, *, options: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, folder: Path, *, options: tuple[str, ...] = (), config: str | None = None
+    ) -> None:
+        """``options`` go on the command line; ``config`` replaces Frenzy's own template."""
         self.folder = folder
         self.port = free_port()
         self.token = secrets.token_urlsafe(16)
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
-        filled = Template(CONFIG.read_text()).substitute(
+        filled = Template(config or CONFIG.read_text()).substitute(
             STORE_DIR=folder / "jetstream", PORT=self.port, TOKEN=self.token
         )
         (folder / "nats.conf").write_text(filled)
@@ -72,6 +75,13 @@ class NatsServer:
             except subprocess.TimeoutExpired:
                 self.kill()
 
+    async def delete_streams(self) -> None:
+        client = await nats.connect(self.url)
+        api = client.jetstream()
+        for stream in await api.streams_info():
+            await api.delete_stream(str(stream.config.name))
+        await client.close()
+
     def _greets(self) -> bool:
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as client:
@@ -92,11 +102,7 @@ def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer
 @pytest.fixture
 async def nats_url(nats_server: NatsServer) -> str:
     """The session's server without any stream left from another test."""
-    client = await nats.connect(nats_server.url)
-    stream_api = client.jetstream()
-    for stream in await stream_api.streams_info():
-        await stream_api.delete_stream(str(stream.config.name))
-    await client.close()
+    await nats_server.delete_streams()
     return nats_server.url
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from frenzy_shared.bus.delivery import MAX_DELIVERIES, outgoing_headers
 from frenzy_shared.bus.memory_broker import MemoryBroker, check_size
@@ -49,7 +49,7 @@ class MemoryBus:
 
     async def read(
         self, stream: str, filter_subject: str, *, after_sequence: int
-    ) -> AsyncIterator[Message | None]:
+    ) -> AsyncGenerator[Message | None, None]:
         """Read stored messages, then follow."""
         position = after_sequence
         while not self._closed:
@@ -79,7 +79,7 @@ class MemoryBus:
     async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> Subscription:
         """Receive core messages, one at a time."""
         self._check()
-        return self._keep(_Listening(self.broker, subject, queue, _ignoring(handler)))
+        return self._keep(_Listening(self.broker, subject, queue, _ignoring(handler), limit=1))
 
     async def request(
         self, subject: str, payload: bytes, *, timeout_s: float, headers: Headers | None = None
@@ -97,7 +97,7 @@ class MemoryBus:
     async def serve(self, subject: str, responder: Responder, *, queue: str = "") -> Subscription:
         """Answer requests."""
         self._check()
-        return self._keep(_Listening(self.broker, subject, queue, responder))
+        return self._keep(_Listening(self.broker, subject, queue, responder, limit=16))
 
     async def ensure_streams(self) -> None:
         """Create missing streams."""
@@ -202,32 +202,36 @@ class _Consumer:
 
 
 class _Listening:
-    """A core subscription: messages wait in a queue and are handled in order."""
+    """A core subscription: messages wait in a queue; up to ``limit`` are handled at once."""
 
     def __init__(
-        self, broker: MemoryBroker, pattern: str, queue: str, responder: Responder
+        self, broker: MemoryBroker, pattern: str, queue: str, responder: Responder, *, limit: int
     ) -> None:
         self.pattern = pattern
         self.queue = queue
         self._broker = broker
         self._responder = responder
+        self._limit = limit
         self._waiting: deque[tuple[Message, asyncio.Future[bytes] | None]] = deque()
-        self._task: asyncio.Future[None] | None = None
+        self._running: set[asyncio.Future[None]] = set()
         broker.listeners.append(self)
 
     def deliver(self, message: Message, answer: "asyncio.Future[bytes] | None") -> None:
         """Queue one message."""
         core = Message(subject=message.subject, payload=message.payload, headers=message.headers)
         self._waiting.append((core, answer))
-        if self._task is None or self._task.done():
-            self._task = asyncio.ensure_future(self._run())
+        if len(self._running) < self._limit:
+            task = asyncio.ensure_future(self._run())
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
 
     async def stop(self) -> None:
-        """Stop listening; what was received is still handled."""
+        """Stop listening and wait for what is running."""
         if self in self._broker.listeners:
             self._broker.listeners.remove(self)
-        if self._task is not None:
-            await asyncio.wait({self._task})
+        self._waiting.clear()
+        while self._running:
+            await asyncio.wait(set(self._running))
 
     async def _run(self) -> None:
         while self._waiting:

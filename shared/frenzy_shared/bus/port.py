@@ -4,7 +4,7 @@
 ``serve`` are core messaging: lossy, fast, never needed for correctness.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -68,10 +68,10 @@ class Bus(Protocol):
 
     def read(
         self, stream: str, filter_subject: str, *, after_sequence: int
-    ) -> AsyncIterator[Message | None]:
+    ) -> AsyncGenerator[Message | None, None]:
         """Read stored messages after a sequence, then follow. Yields None when idle for ~1 s.
 
-        Survives server restarts. The caller stops by closing the iterator.
+        Survives server restarts. The caller stops by closing it (``contextlib.aclosing``).
         """
         ...
 

@@ -1,0 +1,198 @@
+"""The bus on NATS: JetStream for what must not be lost, core messaging for what may."""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncGenerator
+from typing import Any, Final, Self
+
+from nats.aio.msg import Msg
+from nats.errors import Error, MaxPayloadError, NoRespondersError
+
+from frenzy_shared.bus.delivery import DeadLetter, outgoing_headers
+from frenzy_shared.bus.nats_api import call, refusal
+from frenzy_shared.bus.nats_connection import Connection, Fatal, exit_process
+from frenzy_shared.bus.nats_consumer import ACK_WAIT_S, DurableConsumer
+from frenzy_shared.bus.nats_core import CoreSubscription
+from frenzy_shared.bus.nats_reader import follow
+from frenzy_shared.bus.nats_streams import check_server_version, ensure_streams, verify_streams
+from frenzy_shared.bus.port import (
+    Handler,
+    Headers,
+    Message,
+    Published,
+    Responder,
+    Subscription,
+)
+from frenzy_shared.errors import PayloadTooLarge, Unavailable
+
+log = logging.getLogger(__name__)
+
+_PUBLISH_TIMEOUT_S: Final = 3.0
+
+
+class NatsBus:
+    """One connection to a NATS server or cluster. Made by ``connect``."""
+
+    def __init__(self, connection: Connection, *, replicas: int, ack_wait_s: float) -> None:
+        self._connection = connection
+        self._replicas = replicas
+        self._ack_wait_s = ack_wait_s
+        self._open: list[Subscription] = []
+
+    @classmethod
+    async def connect(
+        cls,
+        url: str,
+        *,
+        name: str,
+        replicas: int = 1,
+        timeout_s: float = 10.0,
+        ack_wait_s: float = ACK_WAIT_S,
+        on_fatal: Fatal = exit_process,
+    ) -> Self:
+        """Connect as ``name`` (``[a-z0-9-]+``: it is in the inbox prefix and in monitoring).
+
+        ``replicas`` is how many servers keep each stream. ``on_fatal`` is called when the
+        connection can never work again: credentials revoked, a subject not permitted.
+
+        Raises:
+            Unavailable: no server answers.
+            Misconfigured: it refuses the credentials, or it is too old.
+        """
+        connection = Connection(name, on_fatal)
+        await connection.open(url, timeout_s)
+        try:
+            check_server_version(connection.server_version)
+        except BaseException:
+            await connection.close()
+            raise
+        return cls(connection, replicas=replicas, ack_wait_s=ack_wait_s)
+
+    async def publish(
+        self, subject: str, payload: bytes, *, message_id: str, headers: Headers | None = None
+    ) -> Published:
+        """Store a message once per id."""
+        client = await self._connection.ready(_PUBLISH_TIMEOUT_S)
+        try:
+            reply = await client.request(
+                subject,
+                payload,
+                timeout=_PUBLISH_TIMEOUT_S,
+                headers=outgoing_headers(headers, message_id=message_id),
+            )
+        except NoRespondersError:
+            raise Unavailable(f"no stream takes {subject}; run `frenzy admin init`") from None
+        except Error as error:
+            raise _failure(f"publishing {subject}: unknown outcome", error) from error
+        answer = json.loads(reply.data)
+        if "error" in answer:
+            raise refusal(f"publishing {subject}", answer["error"])
+        return Published(sequence=answer["seq"], duplicate=bool(answer.get("duplicate")))
+
+    async def consume(
+        self, stream: str, durable: str, handler: Handler, *, filter_subject: str
+    ) -> Subscription:
+        """Handle a durable's messages, one at a time in this process."""
+        consumer = DurableConsumer(
+            self._connection,
+            stream,
+            durable,
+            filter_subject,
+            handler=handler,
+            bury=self._publish_dead_letter,
+            ack_wait_s=self._ack_wait_s,
+        )
+        await consumer.start()
+        return self._keep(consumer)
+
+    async def read(
+        self, stream: str, filter_subject: str, *, after_sequence: int
+    ) -> AsyncGenerator[Message | None, None]:
+        """Read stored messages, then follow."""
+        messages = follow(self._connection, stream, filter_subject, after_sequence)
+        async with contextlib.aclosing(messages):
+            async for message in messages:
+                yield message
+
+    async def last_sequence(self, stream: str) -> int:
+        """Return the last stored sequence of a stream."""
+        answer: dict[str, Any] = await call(self._connection, f"STREAM.INFO.{stream}")
+        return int(answer["state"]["last_seq"])
+
+    async def emit(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:
+        """Send a core message; nothing is buffered for a server that is away."""
+        client = await self._connection.ready(0)
+        try:
+            await client.publish(subject, payload, headers=outgoing_headers(headers))
+        except Error as error:
+            raise _failure(f"sending {subject}", error) from error
+
+    async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> Subscription:
+        """Receive core messages, one at a time, in order."""
+        listening = CoreSubscription(self._connection, handler=handler)
+        await listening.start(subject, queue)
+        return self._keep(listening)
+
+    async def request(
+        self, subject: str, payload: bytes, *, timeout_s: float, headers: Headers | None = None
+    ) -> bytes:
+        """Ask and wait for the first answer."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        client = await self._connection.ready(timeout_s)
+        left_s = max(0.01, deadline - asyncio.get_running_loop().time())
+        try:
+            reply = await client.request(
+                subject, payload, timeout=left_s, headers=outgoing_headers(headers)
+            )
+        except NoRespondersError:
+            raise Unavailable(f"nobody answers {subject}") from None
+        except Error as error:
+            raise _failure(f"no answer from {subject} in {timeout_s:g} s", error) from error
+        return reply.data
+
+    async def serve(self, subject: str, responder: Responder, *, queue: str = "") -> Subscription:
+        """Answer requests, several at a time."""
+
+        async def respond(message: Message, raw: Msg) -> None:
+            answer = await responder(message)
+            if answer is not None and raw.reply:
+                await raw.respond(answer)
+
+        listening = CoreSubscription(self._connection, responder=respond)
+        await listening.start(subject, queue)
+        return self._keep(listening)
+
+    async def ensure_streams(self) -> None:
+        """Create the streams that do not exist."""
+        await ensure_streams(self._connection, self._replicas)
+
+    async def verify_streams(self) -> None:
+        """Compare every stream with its configuration."""
+        await verify_streams(self._connection, self._replicas)
+
+    @property
+    def connected(self) -> bool:
+        """Tell whether the server is reachable at this moment."""
+        return self._connection.connected
+
+    async def close(self) -> None:
+        """Wait for running handlers, then close."""
+        await asyncio.gather(*(subscription.stop() for subscription in self._open))
+        await self._connection.close()
+
+    def _keep(self, subscription: Subscription) -> Subscription:
+        self._open.append(subscription)
+        return subscription
+
+    async def _publish_dead_letter(self, letter: DeadLetter) -> None:
+        await self.publish(
+            letter.subject, letter.payload, message_id=letter.message_id, headers=letter.headers
+        )
+
+
+def _failure(what: str, error: Error) -> PayloadTooLarge | Unavailable:
+    if isinstance(error, MaxPayloadError):
+        return PayloadTooLarge(f"{what}: the message is larger than the server's max_payload")
+    return Unavailable(f"{what}: {str(error) or type(error).__name__}")
