@@ -156,6 +156,39 @@ class TokenView(Wire):
     expires_at: datetime | None = None
 
 
+class ExplainView(Wire):
+    """Why a job is where it is. ``source``: "scheduler" (fresh) or "store" (last known)."""
+
+    job: str
+    state: JobState
+    reason: str = ""
+    message: str = ""
+    nearest: str = ""
+    position: int | None = None  # in the queue, from 1
+    source: str
+
+
+class SeriesView(Wire):
+    """A job's kept training metrics, oldest first; each point is a ``v1.TrainingPoint``."""
+
+    points: tuple[dict[str, Any], ...]
+
+
+class CheckView(Wire):
+    """One thing that readiness looks at."""
+
+    name: str
+    ok: bool
+    detail: str = ""
+
+
+class ReadinessView(Wire):
+    """``status``: ready, degraded (jobs are accepted, something is down), unavailable, stopping."""
+
+    status: str
+    checks: tuple[CheckView, ...] = ()
+
+
 class VersionView(Wire):
     """What answers."""
 

@@ -1,1 +1,1 @@
-"""Routes, one module per resource."""
+"""Routes, one module per resource; ``application.build_api`` puts them together."""

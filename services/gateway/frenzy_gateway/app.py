@@ -1,0 +1,68 @@
+"""Composition root of the gateway: real servers, real clock, one HTTP server."""
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+
+from frenzy_gateway.api.application import build_api
+from frenzy_gateway.server import listen, serve
+from frenzy_gateway.service import GatewayService
+from frenzy_gateway.settings import GatewaySettings
+from frenzy_shared.auth import ALL_PROJECTS, Role, parse_token, token_record
+from frenzy_shared.blobs.open import open_blob_store
+from frenzy_shared.bus.nats import NatsBus
+from frenzy_shared.clock import RandomIds, SystemClock
+from frenzy_shared.errors import Misconfigured
+from frenzy_shared.runtime import run_until_stopped
+from frenzy_shared.state.port import StateStore
+from frenzy_shared.state.redis import RedisStore
+from frenzy_shared.telemetry import configure
+
+log = logging.getLogger(__name__)
+
+
+async def run(settings: GatewaySettings) -> None:
+    """Run the gateway until SIGTERM or SIGINT."""
+    telemetry = configure("gateway", settings)
+    stop = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        stack.callback(telemetry.close)
+        listener = stack.enter_context(listen(settings.http_host, settings.http_port))
+        ids, clock = RandomIds(), SystemClock()
+        state = await RedisStore.open(settings.redis_url.get_secret_value())
+        stack.push_async_callback(state.close)
+        bus = await NatsBus.connect(
+            settings.nats_url.get_secret_value(),
+            name=f"gateway-{settings.instance or ids.new_id()}",
+        )
+        stack.push_async_callback(bus.close)
+        await bus.verify_streams()
+        await _store_admin_token(state, settings, clock.now_ms())
+        service = GatewayService(
+            state=state,
+            bus=bus,
+            blobs=open_blob_store(settings.blob_location),
+            clock=clock,
+            ids=ids,
+            settings=settings,
+            stopping=stop,
+        )
+        api = build_api(service, telemetry)
+        host, port = listener.getsockname()[:2]
+        log.info("API on http://%s:%d", host, port, extra={"http_port": port})
+        await run_until_stopped(
+            lambda stop: serve(api, listener, stop, drain_s=settings.drain_s), stop=stop
+        )
+
+
+async def _store_admin_token(state: StateStore, settings: GatewaySettings, now_ms: int) -> None:
+    """Store the operator's own token, so that there is a first one."""
+    if settings.admin_token is None:
+        return
+    token = parse_token(settings.admin_token.get_secret_value())
+    if token is None:
+        raise Misconfigured("FRENZY_ADMIN_TOKEN must have the form frz_<12 hex>_<64 hex>")
+    record = token_record(
+        token, role=Role.ADMIN, project=ALL_PROJECTS, name="admin", created_ms=now_ms
+    )
+    await state.put_token(record)

@@ -1,0 +1,422 @@
+"""What the gateway does for its callers, over the ports it was given."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pydantic import ValidationError
+
+from frenzy_gateway import submission, views
+from frenzy_gateway.cancellation import cancel_change, settled
+from frenzy_gateway.reading import Reader
+from frenzy_gateway.settings import GatewaySettings
+from frenzy_shared.auth import (
+    ALL_PROJECTS,
+    Role,
+    check_token,
+    new_token,
+    parse_token,
+    token_record,
+)
+from frenzy_shared.blobs.port import BlobStore
+from frenzy_shared.bus.port import Bus
+from frenzy_shared.clock import Clock, IdSource
+from frenzy_shared.domain.ids import JobId, ProjectName, is_name
+from frenzy_shared.domain.job import JobRecord, JobState
+from frenzy_shared.errors import (
+    BlobMissing,
+    FieldProblem,
+    Forbidden,
+    FrenzyError,
+    IdempotencyConflict,
+    InvalidSpec,
+    Misconfigured,
+    NotFound,
+    QuotaExceeded,
+    Unauthenticated,
+    Unavailable,
+)
+from frenzy_shared.messages import http, subjects
+from frenzy_shared.messages.spec import JobSpec
+from frenzy_shared.messages.v1 import ExplainReply, ExplainRequest, PlanReply, PlanRequest
+from frenzy_shared.state.port import Json, Result, StateStore, Status
+from frenzy_shared.telemetry import traceparent
+
+log = logging.getLogger(__name__)
+
+_CANCEL_TRIES = 20  # each lost to another writer of the same job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who asks, as a valid token proves it."""
+
+    token_id: str
+    name: str
+    role: Role
+    project: str  # or ALL_PROJECTS
+
+    def sees(self, project: str) -> bool:
+        """Tell whether the caller's scope covers a project."""
+        return self.project in (ALL_PROJECTS, project)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """The answer to a submission. ``created`` is False when the same request came before."""
+
+    job: http.JobView
+    created: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayService:
+    """The gateway's use cases. ``stopping`` is set when the process is about to end."""
+
+    state: StateStore
+    bus: Bus
+    blobs: BlobStore
+    clock: Clock
+    ids: IdSource
+    settings: GatewaySettings
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def reader(self) -> Reader:
+        """Return what reads logs and events."""
+        return Reader(
+            state=self.state,
+            bus=self.bus,
+            stopping=self.stopping,
+            max_log_bytes=self.settings.max_log_bytes,
+        )
+
+    # -- callers ------------------------------------------------------------------------------
+
+    async def authenticate(self, token_text: str) -> Caller:
+        """Return who holds a token; ``Unauthenticated`` when nobody does."""
+        token = parse_token(token_text)
+        if token is None:
+            raise Unauthenticated("this is not an API token; they look like frz_<id>_<secret>")
+        record = check_token(token, await self.state.token(token.id), self.clock.now_ms())
+        return Caller(
+            token_id=record.id,
+            name=record.name or record.id,
+            role=Role(record.role),
+            project=record.project,
+        )
+
+    async def create_token(self, caller: Caller, request: http.TokenRequest) -> http.TokenView:
+        """Make a token within the caller's own scope."""
+        role = _role(request.role)
+        project = request.project
+        if project != ALL_PROJECTS:
+            project = submission.check_project(project)
+        if not caller.sees(project):
+            raise Forbidden(f"your token is limited to project {caller.project!r}")
+        if request.expires_in_s is not None and not 0 < request.expires_in_s <= 10 * 365 * 86_400:
+            raise _invalid("expires_in_s", "must be above 0 and at most ten years")
+        now, token = self.clock.now_ms(), new_token()
+        lifetime_ms = None if request.expires_in_s is None else int(request.expires_in_s * 1000)
+        expires_ms = 0 if lifetime_ms is None else now + max(1, lifetime_ms)
+        await self.state.put_token(
+            token_record(
+                token,
+                role=role,
+                project=project,
+                name=request.name,
+                created_ms=now,
+                expires_ms=expires_ms,
+            )
+        )
+        return http.TokenView(
+            id=token.id,
+            token=token.text,
+            name=request.name,
+            role=role,
+            project=project,
+            expires_at=views.moment(expires_ms) if expires_ms else None,
+        )
+
+    # -- jobs ---------------------------------------------------------------------------------
+
+    async def submit(
+        self, caller: Caller, spec: JobSpec, project: str, key: str | None, *, force_queue: bool
+    ) -> Accepted:
+        """Accept a job once, whatever happens to the answer on its way."""
+        name = self._writable(caller, project)
+        if key is not None:
+            job = submission.job_id_of(name, submission.check_key(key))
+            earlier = await self.state.job(job)
+            if earlier is not None:
+                return await self._repeated(earlier, submission.spec_digest(spec))
+        else:
+            job = JobId(self.ids.new_id())
+        prepared = submission.new_submission(
+            spec,
+            job=job,
+            project=name,
+            key=key if key is not None else job,
+            submitted_by=caller.name,
+            force_queue=force_queue,
+            traceparent=traceparent(),
+        )
+        await self.check_pressure()
+        await self.validate(spec, force_queue=force_queue)
+        # The op id is this request's own: the store's memo must answer a replayed call, and not
+        # hide from a second request that its body differs.
+        result = await self.state.submit(f"submit:{name}:{job}:{self.ids.new_id()}", prepared)
+        return await self._accepted(result, name)
+
+    async def preview(
+        self, caller: Caller, spec: JobSpec, project: str, *, force_queue: bool
+    ) -> http.JobView:
+        """Check a submission and show the job it would make; nothing is stored."""
+        name = self._writable(caller, project)
+        prepared = submission.new_submission(
+            spec,
+            job=JobId(""),
+            project=name,
+            key="",
+            submitted_by=caller.name,
+            force_queue=force_queue,
+            traceparent="",
+        )
+        await self.validate(spec, force_queue=force_queue)
+        now = self.clock.now_ms()
+        return views.job_view(replace(prepared.job, created_ms=now, updated_ms=now), None, None)
+
+    async def validate(self, spec: JobSpec, *, force_queue: bool) -> None:
+        """Check what can be checked before a job is stored; MARP's silence is no objection."""
+        for pointer, digest in submission.blob_references(spec):
+            if not await self.blobs.exists(digest):
+                raise BlobMissing(
+                    f"{pointer.lstrip('/')}: no blob {digest} is stored",
+                    problems=(FieldProblem(pointer=pointer, detail=f"no blob {digest} is stored"),),
+                    suggestions=(f"upload it first: PUT /api/v1/blobs/{digest}",),
+                )
+        reply = await self._ask_marp(spec)
+        if reply is None:
+            return
+        if submission.is_invalid(reply):
+            raise submission.planning_error(reply)
+        if reply.plans is not None and not reply.plans.feasible and not force_queue:
+            raise submission.refusal(reply.plans)
+
+    async def check_pressure(self) -> None:
+        """Raise ``Unavailable`` while the store cannot safely take more work."""
+        health = await self.state.health()
+        if not health.reachable:
+            raise Unavailable(f"the state store is unreachable: {health.detail}")
+        if health.outbox_lag > self.settings.max_outbox_lag:
+            raise Unavailable(f"{health.outbox_lag} events wait to be published; try again later")
+        if health.memory_used_ratio > self.settings.max_memory_ratio:
+            raise Unavailable(f"the state store is {health.memory_used_ratio:.0%} full")
+
+    async def cancel(self, caller: Caller, job: str) -> http.JobView:
+        """Stop a job; once it is stopping or cancelled this changes nothing."""
+        operation = f"cancel:{job}:{self.ids.new_id()}"
+        for number in range(_CANCEL_TRIES):
+            record = await self.record(caller, job)
+            if settled(record):
+                return await self.view(record)
+            change = cancel_change(record, caller.name, self.clock.now_ms())
+            result = await self.state.apply(f"{operation}:{number}", change)
+            if result.ok:
+                return await self.view(await self.record(caller, job))
+            if result.status not in (Status.STALE, Status.BAD_STATE):
+                raise NotFound(f"no job {job}")
+        raise Unavailable(f"job {job} changes too quickly; try again")
+
+    async def record(self, caller: Caller, job: str) -> JobRecord:
+        """Return a job's record; ``NotFound`` when there is none that the caller may see."""
+        record = await self.state.job(JobId(job)) if is_name(job) else None
+        if record is None or not caller.sees(record.project):
+            raise NotFound(f"no job {job[:80]!r}", suggestions=("list jobs: GET /api/v1/jobs",))
+        return record
+
+    async def view(self, record: JobRecord) -> http.JobView:
+        """Show a job with its plan and why it waits."""
+        plans, pending = await asyncio.gather(
+            self.state.plans(record.id), self.state.pending(record.id)
+        )
+        return views.job_view(record, plans, pending)
+
+    async def list_jobs(
+        self,
+        caller: Caller,
+        *,
+        project: str | None,
+        states: frozenset[JobState],
+        labels: Mapping[str, str],
+        page_size: int,
+        page_token: str,
+    ) -> http.JobList:
+        """Show a page of jobs, newest first, without their plans."""
+        page = await self.state.list_jobs(
+            project=self._readable(caller, project),
+            states=states,
+            page_size=page_size,
+            page_token=page_token,
+            labels=labels,
+        )
+        pending = await asyncio.gather(*(self._pending(record) for record in page.jobs))
+        jobs = (
+            views.job_view(record, None, why)
+            for record, why in zip(page.jobs, pending, strict=True)
+        )
+        return http.JobList(jobs=tuple(jobs), next_page_token=page.next_token)
+
+    async def explain(self, caller: Caller, job: str) -> http.ExplainView:
+        """Say why a job is where it is: the scheduler's answer, else the last known reason."""
+        record = await self.record(caller, job)
+        reply = await self._ask_scheduler(record.id)
+        if reply is not None:
+            return http.ExplainView(
+                job=record.id,
+                state=JobState(reply.state) if reply.state else record.state,
+                reason=reply.reason,
+                message=reply.message,
+                nearest=reply.nearest,
+                position=reply.position,
+                source="scheduler",
+            )
+        view = await self.view(record)
+        why = view.pending or http.PendingView(reason=record.reason, message=record.message)
+        return http.ExplainView(
+            job=record.id,
+            state=record.state,
+            source="store",
+            **why.model_dump(),
+        )
+
+    # -- cluster ------------------------------------------------------------------------------
+
+    async def plan(self, spec: JobSpec) -> http.PlanResult:
+        """Ask MARP how a job could run; nothing is stored."""
+        reply = await self._ask_marp(spec)
+        if reply is None:
+            raise Unavailable("MARP does not answer", suggestions=("is frenzy_marp running?",))
+        if reply.plans is None:
+            raise submission.planning_error(reply)
+        return http.PlanResult(plans=reply.plans)
+
+    async def nodes(self) -> http.NodeList:
+        """Show all nodes."""
+        return views.nodes_view(await self.state.cluster())
+
+    async def readiness(self) -> http.ReadinessView:
+        """Tell whether jobs are accepted (the store) and get on (the bus)."""
+        health = await self.state.health()
+        checks = (
+            http.CheckView(name="store", ok=health.reachable, detail=health.detail),
+            await self._check_bus(),
+            http.CheckView(
+                name="outbox",
+                ok=health.outbox_lag <= self.settings.max_outbox_lag,
+                detail=f"{health.outbox_lag} events wait to be published",
+            ),
+        )
+        if self.stopping.is_set():
+            status = "stopping"
+        elif not health.reachable:
+            status = "unavailable"
+        else:
+            status = "ready" if all(check.ok for check in checks) else "degraded"
+        return http.ReadinessView(status=status, checks=checks)
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _writable(self, caller: Caller, project: str) -> ProjectName:
+        name = submission.check_project(project)
+        if not caller.sees(name):
+            raise Forbidden(f"your token is limited to project {caller.project!r}")
+        return name
+
+    def _readable(self, caller: Caller, project: str | None) -> ProjectName | None:
+        if project is None:
+            return None if caller.project == ALL_PROJECTS else ProjectName(caller.project)
+        return self._writable(caller, project)
+
+    async def _accepted(self, result: Result, project: ProjectName) -> Accepted:
+        if result.ok:
+            record = await self.state.job(JobId(result.id))
+            if record is None:
+                raise Unavailable(f"job {result.id} was accepted but cannot be read")
+            return Accepted(job=await self.view(record), created=result.status is Status.OK)
+        if result.status is Status.CONFLICT:
+            raise _conflict(result.id)
+        if result.status is Status.QUOTA:
+            raise QuotaExceeded(
+                f"project {project!r} has reached its quota: {result.detail}",
+                suggestions=("wait for jobs to finish, or cancel some",),
+            )
+        raise FrenzyError(f"the store refused the submission: {result.status} {result.detail}")
+
+    async def _repeated(self, record: JobRecord, digest: str) -> Accepted:
+        if record.spec_sha256 != digest:
+            raise _conflict(record.id)
+        return Accepted(job=await self.view(record), created=False)
+
+    async def _pending(self, record: JobRecord) -> Json | None:
+        waiting = record.state in (JobState.SUBMITTED, JobState.QUEUED)
+        return await self.state.pending(record.id) if waiting else None
+
+    async def _ask_marp(self, spec: JobSpec) -> PlanReply | None:
+        """Return MARP's answer; None when it is silent or does not make sense."""
+        try:
+            payload = await self.bus.request(
+                subjects.MARP_PLAN,
+                PlanRequest(spec=spec).encode(),
+                timeout_s=self.settings.marp_timeout_s,
+                headers={"traceparent": traceparent()},
+            )
+            return PlanReply.decode(payload)
+        except Unavailable as error:
+            log.warning("MARP does not answer: %s", error.message)
+        except ValidationError:
+            log.exception("MARP's answer cannot be read")
+        return None
+
+    async def _ask_scheduler(self, job: JobId) -> ExplainReply | None:
+        try:
+            payload = await self.bus.request(
+                subjects.SCHEDULER_EXPLAIN,
+                ExplainRequest(job=job).encode(),
+                timeout_s=self.settings.explain_timeout_s,
+                headers={"traceparent": traceparent()},
+            )
+            reply = ExplainReply.decode(payload)
+        except (Unavailable, ValidationError) as error:
+            log.warning("the scheduler does not explain %s: %s", job, error)
+            return None
+        return None if reply.error else reply
+
+    async def _check_bus(self) -> http.CheckView:
+        if not self.bus.connected:
+            return http.CheckView(name="bus", ok=False, detail="not connected")
+        try:
+            await self.bus.verify_streams()
+        except (Misconfigured, Unavailable) as error:
+            return http.CheckView(name="bus", ok=False, detail=error.message)
+        return http.CheckView(name="bus", ok=True)
+
+
+def _conflict(job: str) -> IdempotencyConflict:
+    return IdempotencyConflict(
+        f"this Idempotency-Key was used for job {job} with a different body",
+        suggestions=("use a new key for a new job",),
+    )
+
+
+def _role(text: str) -> Role:
+    try:
+        return Role(text)
+    except ValueError:
+        raise _invalid("role", f"must be one of {', '.join(Role)} (got {text!r:.40})") from None
+
+
+def _invalid(name: str, detail: str) -> InvalidSpec:
+    problem = FieldProblem(pointer=f"/{name}", detail=detail)
+    return InvalidSpec(f"{name}: {detail}", problems=(problem,))

@@ -1,0 +1,185 @@
+"""What accepting a job means, apart from talking to servers. Pure."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from frenzy_shared.domain.ids import RESERVED_PROJECTS, JobId, ProjectName, is_name
+from frenzy_shared.domain.job import JobRecord, JobState
+from frenzy_shared.domain.plan import PlanSet, RefusedPlan
+from frenzy_shared.errors import (
+    BadRequest,
+    FieldProblem,
+    FrenzyError,
+    InvalidModelConfig,
+    InvalidSpec,
+    NoFeasiblePlan,
+    PayloadTooLarge,
+    Unavailable,
+)
+from frenzy_shared.messages import subjects
+from frenzy_shared.messages.spec import JobSpec
+from frenzy_shared.messages.v1 import PlanReply
+from frenzy_shared.state.port import OutboxMessage, Submission
+from frenzy_shared.units import KIB
+
+MAX_KEY_LENGTH: Final = 255
+MAX_SPEC_BYTES: Final = 64 * KIB
+_NEAR_MISSES: Final = 3
+_REFERENCES: Final = ("data", "tokenizer", "workdir")
+_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+def check_project(project: str) -> ProjectName:
+    """Return ``project`` as a name that jobs may use.
+
+    Raises:
+        InvalidSpec: not a name, or reserved for events of the cluster.
+    """
+    if is_name(project) and project not in RESERVED_PROJECTS:
+        return ProjectName(project)
+    detail = (
+        f"{project!r} is reserved for the cluster's own events"
+        if project in RESERVED_PROJECTS
+        else "use 1-63 characters of a-z, 0-9 and '-', no '-' at either end"
+    )
+    raise InvalidSpec(
+        f"project: {detail}",
+        problems=(FieldProblem(pointer="/project", detail=detail),),
+        suggestions=("choose another project name",),
+    )
+
+
+def check_key(key: str) -> str:
+    """Return a client's Idempotency-Key.
+
+    Raises:
+        BadRequest: it is empty, too long, or holds other than visible ASCII characters.
+    """
+    if 1 <= len(key) <= MAX_KEY_LENGTH and all("!" <= character <= "~" for character in key):
+        return key
+    raise BadRequest(
+        f"Idempotency-Key must be 1 to {MAX_KEY_LENGTH} visible ASCII characters without spaces",
+        suggestions=("use a random UUID, the same for each retry of one request",),
+    )
+
+
+def job_id_of(project: ProjectName, key: str) -> JobId:
+    """Return the id of the job that ``key`` makes: the same for every retry, on every replica.
+
+    So a retry finds its job before anything else is asked, and is never refused for a cluster
+    that changed meanwhile.
+    """
+    value = int.from_bytes(hashlib.sha256(f"{project}\n{key}".encode()).digest()[:17])
+    return JobId("".join(_ALPHABET[(value >> shift) & 31] for shift in range(125, -1, -5)))
+
+
+def spec_digest(spec: JobSpec) -> str:
+    """Return the hash that tells a retry from a key used for something else."""
+    text = json.dumps(json.loads(spec.encode()), sort_keys=True, separators=(",", ":"))
+    if len(text) > MAX_SPEC_BYTES:
+        raise PayloadTooLarge(
+            f"the specification takes {len(text)} bytes; at most {MAX_SPEC_BYTES} are kept",
+            suggestions=("name a model preset, or leave unused keys out of the model's config",),
+        )
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def blob_references(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """Yield (pointer, digest) of every blob that the specification names."""
+    for name in _REFERENCES:
+        reference: str | None = getattr(spec, name)
+        if reference is not None and reference.startswith("blob:"):
+            yield f"/{name}", reference.removeprefix("blob:")
+
+
+def new_submission(
+    spec: JobSpec,
+    *,
+    job: JobId,
+    project: ProjectName,
+    key: str,
+    submitted_by: str,
+    force_queue: bool,
+    traceparent: str,
+) -> Submission:
+    """Return the job to store, with the event that announces it."""
+    digest = spec_digest(spec)
+    record = JobRecord(
+        id=job,
+        project=project,
+        name=spec.name or _name_after(spec.model),
+        state=JobState.SUBMITTED,
+        version=1,
+        priority=spec.priority,
+        submitted_by=submitted_by,
+        spec_sha256=digest,
+        labels=tuple(sorted(spec.labels.items())),
+        force_queue=force_queue,
+        traceparent=traceparent,
+    )
+    announcement = OutboxMessage(
+        subject=subjects.job_event(project, "submitted", job),
+        type="submitted",
+        data={"submitted_by": submitted_by},
+    )
+    return Submission(
+        job=record,
+        spec=json.loads(spec.encode()),
+        idempotency_key=key,
+        body_sha256=digest,
+        outbox=(announcement,),
+    )
+
+
+def refusal(plans: PlanSet) -> NoFeasiblePlan:
+    """Say why a job can never run here: the pins that are to blame, and the nearest misses."""
+    pinned = [refused for refused in plans.refused if refused.pin]
+    problems = tuple(
+        dict.fromkeys(
+            FieldProblem(
+                pointer="/" + refused.pin.replace(".", "/"),
+                detail=f"{refused.option}: {refused.reason}",
+            )
+            for refused in pinned
+        )
+    )
+    pins = tuple(dict.fromkeys(refused.pin for refused in pinned))
+    return NoFeasiblePlan(
+        plans.message or _summary(plans),
+        problems=problems,
+        suggestions=(
+            *(f"remove or relax the pin {pin}" for pin in pins),
+            *(f"nearest miss: {miss.option}: {miss.reason}" for miss in _near_misses(plans)),
+            "submit with force_queue=true (--force-queue) to wait for nodes that fit",
+        ),
+    )
+
+
+def planning_error(reply: PlanReply) -> FrenzyError:
+    """Return the error that MARP's reply tells of."""
+    kinds: tuple[type[InvalidSpec], ...] = (InvalidModelConfig, InvalidSpec)
+    kind = next((kind for kind in kinds if kind.code == reply.error_code), InvalidSpec)
+    if not is_invalid(reply):
+        return Unavailable(f"MARP could not plan: {reply.error}", suggestions=reply.suggestions)
+    return kind(reply.error, suggestions=reply.suggestions)
+
+
+def is_invalid(reply: PlanReply) -> bool:
+    """Tell whether MARP says that the specification itself is wrong."""
+    return reply.error_code.startswith("invalid")
+
+
+def _name_after(model: object) -> str:
+    return model if isinstance(model, str) and is_name(model) else "job"
+
+
+def _summary(plans: PlanSet) -> str:
+    looked_at = len(plans.refused)
+    return f"no plan fits this cluster ({looked_at} options were looked at)"
+
+
+def _near_misses(plans: PlanSet) -> list[RefusedPlan]:
+    short = [refused for refused in plans.refused if refused.shortfall_bytes > 0]
+    return sorted(short, key=lambda refused: refused.shortfall_bytes)[:_NEAR_MISSES]
