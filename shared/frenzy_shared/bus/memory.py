@@ -67,10 +67,10 @@ class MemoryBus:
             if not self.broker.available or self.broker.last_sequence(stream) == before:
                 yield None
 
-    async def last_sequence(self, stream: str) -> int:
-        """Return the last stored sequence of a stream."""
+    async def last_sequence(self, stream: str, filter_subject: str = "") -> int:
+        """Return the last stored sequence of a stream, or of the messages that match."""
         self._check()
-        return self.broker.last_sequence(stream)
+        return self.broker.last_sequence(stream, filter_subject or ">")
 
     async def emit(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:
         """Send a core message."""

@@ -173,10 +173,13 @@ class MemoryBroker:
                 return message
         return None
 
-    def last_sequence(self, stream: str) -> int:
-        """Return the last stored sequence of a stream."""
+    def last_sequence(self, stream: str, filter_subject: str = ">") -> int:
+        """Return the last stored sequence of the messages that match, 0 when there are none."""
         self.check()
-        return len(self._stream(stream).messages)
+        for message in reversed(self._stream(stream).messages):
+            if matches(filter_subject, message.subject):
+                return message.sequence
+        return 0
 
     def route(self, message: Message, answer: "asyncio.Future[bytes] | None") -> int:
         """Hand a core message to each plain listener and one of each queue group; count them."""

@@ -5,13 +5,13 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncGenerator
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from nats.aio.msg import Msg
 from nats.errors import Error, MaxPayloadError, NoRespondersError
 
 from frenzy_shared.bus.delivery import DeadLetter, outgoing_headers
-from frenzy_shared.bus.nats_api import call, refusal
+from frenzy_shared.bus.nats_api import MESSAGE_NOT_FOUND, ApiError, call, refusal
 from frenzy_shared.bus.nats_connection import Connection, Fatal, exit_process
 from frenzy_shared.bus.nats_consumer import ACK_WAIT_S, DurableConsumer
 from frenzy_shared.bus.nats_core import CoreSubscription
@@ -116,10 +116,19 @@ class NatsBus:
             async for message in messages:
                 yield message
 
-    async def last_sequence(self, stream: str) -> int:
-        """Return the last stored sequence of a stream."""
-        answer: dict[str, Any] = await call(self._connection, f"STREAM.INFO.{stream}")
-        return int(answer["state"]["last_seq"])
+    async def last_sequence(self, stream: str, filter_subject: str = "") -> int:
+        """Return the last stored sequence of a stream, or of the messages that match."""
+        if not filter_subject:
+            answer = await call(self._connection, f"STREAM.INFO.{stream}")
+            return int(answer["state"]["last_seq"])
+        try:
+            body = {"last_by_subj": filter_subject}
+            answer = await call(self._connection, f"STREAM.MSG.GET.{stream}", body)
+        except ApiError as error:
+            if error.number == MESSAGE_NOT_FOUND:
+                return 0
+            raise
+        return int(answer["message"]["seq"])
 
     async def emit(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:
         """Send a core message; nothing is buffered for a server that is away."""

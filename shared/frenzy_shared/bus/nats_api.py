@@ -14,6 +14,7 @@ from frenzy_shared.errors import StorageFull, Unavailable
 
 STREAM_NOT_FOUND: Final = 10059
 CONSUMER_NOT_FOUND: Final = 10014
+MESSAGE_NOT_FOUND: Final = 10037
 
 _PREFIX: Final = "$JS.API"
 _TIMEOUT_S: Final = 5.0

@@ -75,8 +75,8 @@ class Bus(Protocol):
         """
         ...
 
-    async def last_sequence(self, stream: str) -> int:
-        """Return the last stored sequence of a stream, 0 when empty."""
+    async def last_sequence(self, stream: str, filter_subject: str = "") -> int:
+        """Return the last stored sequence of a stream, or of the messages that match; 0: none."""
         ...
 
     async def emit(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:

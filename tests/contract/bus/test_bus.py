@@ -71,6 +71,14 @@ async def test_the_same_message_id_is_stored_once(bus: Bus) -> None:
     assert len(await stored(bus, EVENTS)) == 1
 
 
+async def test_last_sequence_of_the_messages_that_match(bus: Bus) -> None:
+    for number, kind in enumerate(("submitted", "planned", "submitted", "placed"), start=1):
+        await bus.publish(subjects.job_event("p", kind, "j"), b"x", message_id=str(number))
+    assert await bus.last_sequence(EVENTS, subjects.job_events_of_kind("submitted")) == 3
+    assert await bus.last_sequence(EVENTS, subjects.job_event("p", "planned", "j")) == 2
+    assert await bus.last_sequence(EVENTS, subjects.job_events("p", "other")) == 0
+
+
 async def test_last_sequence_of_an_empty_stream_is_zero(bus: Bus) -> None:
     assert await bus.last_sequence(EVENTS) == 0
 
