@@ -26,11 +26,15 @@ _BULKY = ("placement", "outcomes")  # fields that grow with the gang
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxRelay:
-    """Moves entries from the store's outbox to the bus."""
+    """Moves entries from the store's outbox to the bus.
+
+    ``on_published`` is told every entry right after the bus stored it, perhaps twice.
+    """
 
     store: StateStore
     bus: Bus
     batch: int = 256
+    on_published: Callable[[OutboxEntry], None] | None = None
 
     async def step(self) -> int:
         """Publish a batch of what is stored and not yet published; return how many.
@@ -44,6 +48,8 @@ class OutboxRelay:
             for entry in entries:
                 await self._publish(entry)
                 done += 1
+                if self.on_published is not None:
+                    self.on_published(entry)
         finally:
             if done:
                 await self.store.advance_outbox(entries[done - 1].cursor)
