@@ -21,13 +21,15 @@ from frenzy_orchestrator.shim.launch import TOMBSTONE
 from frenzy_shared.domain.job import StopReason
 from frenzy_shared.errors import StorageFull
 from frenzy_shared.messages.base import Wire
-from frenzy_shared.messages.v1 import AttemptPhase, DesiredAttempt, Evidence
+from frenzy_shared.messages.v1 import AttemptPhase, DesiredAttempt, Evidence, EvidenceKind
 
 JOURNAL: Final = "journal.json"
 _RESERVE: Final = "reserve"
 _RESERVE_BYTES: Final = 4 * 1024**2
 _SEQUENCE_BLOCK: Final = 256  # sequences reserved per write of the counter
 _ENDED_JOBS: Final = 2000  # how many jobs' newest ended attempt are remembered
+# Kinds of which only the newest matters: a long outage of the bus must not pile them up.
+_NEWEST_WINS: Final = frozenset({EvidenceKind.PROGRESSED, EvidenceKind.CHECKPOINTED})
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -81,7 +83,9 @@ class AttemptFolder:
         Raises:
             StorageFull: nothing was changed.
         """
-        pending = (*self.journal.pending, *evidence)
+        replaced = {entry.kind for entry in evidence} & _NEWEST_WINS
+        kept = (entry for entry in self.journal.pending if entry.kind not in replaced)
+        pending = (*kept, *evidence)
         journal = self.journal.model_copy(update={**changes, "pending": pending})
         _write(self.path / JOURNAL, journal.encode(), self._reserve)
         self.journal = journal

@@ -5,7 +5,7 @@ place. Safety is the tombstone rule: once an attempt was told to stop, or a newe
 ended here, it is refused for ever.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -111,13 +111,15 @@ def reconcile(
     wanted: Mapping[AttemptKey, Order],
     held: Mapping[AttemptKey, Held],
     *,
-    complete: bool,
+    asked: Collection[AttemptKey],
     ended: Mapping[str, int],
 ) -> tuple[Action, ...]:
     """Return what to do, stops first.
 
-    ``ended`` is the newest attempt per job whose folder is already gone. A set that is not
-    ``complete`` says nothing about attempts that it does not list.
+    ``asked`` are the attempts named in the heartbeat that a complete set answers: those that it
+    then leaves out must stop. An attempt that arrived by a push in between is not judged by an
+    answer that was made before; a push, which is never complete, judges none.
+    ``ended`` is the newest attempt per job whose folder is already gone.
     """
     newest = _newest_ended(held, ended)
     actions: list[Action] = []
@@ -125,8 +127,7 @@ def reconcile(
         action = _decide(key, order, held.get(key), newest.get(key.job, 0))
         if action is not None:
             actions.append(action)
-    if complete:
-        actions.extend(_unlisted(held, wanted))
+    actions.extend(_unlisted({key: held[key] for key in asked if key in held}, wanted))
     return tuple(sorted(actions, key=lambda action: not isinstance(action, Stop)))
 
 
