@@ -20,6 +20,7 @@ from frenzy_trainer.failures import is_communication_error
 from frenzy_trainer.folders import clear_leftovers, publish
 from frenzy_trainer.memory import host_memory
 from frenzy_trainer.run import Run
+from frenzy_trainer.universal import CLIENT_STATE, can_carry, convert
 
 _TAG: Final = "state"
 _NOTE: Final = "frenzy.json"
@@ -32,6 +33,45 @@ class Progress:
 
     step: int
     loss_first: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The checkpoint that an attempt starts from.
+
+    ``universal``: it was made under another plan, and DeepSpeed must be told before it starts.
+    """
+
+    folder: Path
+    progress: Progress
+    universal: bool
+
+
+def find_origin(run: Run) -> Origin | None:
+    """Return the checkpoint that FRENZY_RESUME_FROM names; None when this run starts anew.
+
+    Raises:
+        CheckpointError: it is absent, damaged, or of a plan that this one cannot continue.
+    """
+    folder = run.environment.resume_from
+    if folder is None:
+        return None
+    note = _read_note(folder)
+    former, now = note["plan"], _fingerprint(run.plan.parallelism)
+    carried = former["precision"] == now["precision"] and can_carry(
+        from_stage=former["zero_stage"], to_stage=now["zero_stage"]
+    )
+    if former != now and not carried:
+        raise CheckpointError(
+            f"checkpoint {folder} was made under {_describe(former)}; "
+            f"this attempt runs {_describe(now)}, which cannot continue it",
+            suggestions=["pin precision and resources.zero_stage to the former plan's"],
+        )
+    return Origin(
+        folder=folder,
+        progress=Progress(step=note["step"], loss_first=note["loss_first"]),
+        universal=former != now,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,31 +108,22 @@ class Checkpoints:
                 ],
             ) from error
 
-    def restore(self, folder: Path) -> Progress:
-        """Load the checkpoint in ``folder`` into the engine.
+    def restore(self, origin: "Origin") -> Progress:
+        """Load ``origin`` into the engine.
 
         Raises:
-            CheckpointError: it is absent or damaged, or was made under a plan that this one
-                cannot continue.
+            CheckpointError: the checkpoint is damaged.
         """
-        note = _read_note(folder)
-        made_under, now = note["plan"], _fingerprint(self.run.plan.parallelism)
-        if made_under != now:
-            raise CheckpointError(
-                f"checkpoint {folder} was made under {_describe(made_under)}; "
-                f"this attempt runs {_describe(now)}, which cannot load it",
-                suggestions=["pin resources.gpus and resources.zero_stage to the former plan"],
-            )
         try:
             with host_memory():
-                path, _ = self.engine.load_checkpoint(str(folder), tag=_TAG)
+                path = self._load_universal(origin) if origin.universal else self._load(origin)
         except Exception as error:
             if is_communication_error(error):
                 raise
-            raise CheckpointError(f"checkpoint {folder} is damaged: {error}") from error
+            raise CheckpointError(f"checkpoint {origin.folder} is damaged: {error}") from error
         if path is None:
-            raise CheckpointError(f"checkpoint {folder} has no {_TAG} folder")
-        return Progress(step=note["step"], loss_first=note["loss_first"])
+            raise CheckpointError(f"checkpoint {origin.folder} has no {_TAG} folder")
+        return origin.progress
 
     def clear_leftovers(self) -> None:
         """Remove what earlier attempts left half-written (rank 0 only)."""
@@ -111,7 +142,28 @@ class Checkpoints:
             (temporary / _NOTE).write_text(json.dumps(note), encoding="utf-8")
         dist.barrier()
         with host_memory():
-            self.engine.save_checkpoint(str(temporary), tag=_TAG, save_latest=False)
+            self.engine.save_checkpoint(
+                str(temporary), tag=_TAG, client_state=dict(CLIENT_STATE), save_latest=False
+            )
+
+    def _load(self, origin: "Origin") -> str | None:
+        path: str | None
+        path, _ = self.engine.load_checkpoint(str(origin.folder), tag=_TAG)
+        return path
+
+    def _load_universal(self, origin: "Origin") -> str | None:
+        environment = self.run.environment
+        temporary = environment.checkpoint_dir / f".tmp-{environment.attempt}-universal"
+        if self._leads:
+            shutil.rmtree(temporary, ignore_errors=True)
+            convert(origin.folder / _TAG, temporary / _TAG)
+        dist.barrier()
+        path: str | None
+        path, _ = self.engine.load_checkpoint(str(temporary), tag=_TAG)
+        dist.barrier()
+        if self._leads:
+            shutil.rmtree(temporary, ignore_errors=True)
+        return path
 
     def _drop_oldest(self) -> None:
         folder = self.run.environment.checkpoint_dir

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from frenzy_shared.domain.model import Attention
 from frenzy_trainer.accountant import Accountant
-from frenzy_trainer.checkpoint import Checkpoints, Progress
+from frenzy_trainer.checkpoint import Checkpoints, Origin, Progress, find_origin
 from frenzy_trainer.console import say
 from frenzy_trainer.data import Dataset
 from frenzy_trainer.engine import start_distributed, start_engine
@@ -23,6 +23,7 @@ from frenzy_trainer.reports import ReportFile
 from frenzy_trainer.run import Run
 from frenzy_trainer.schedule import Schedule
 from frenzy_trainer.train import StepResult, Trainer, step_values
+from frenzy_trainer.universal import CONFIG
 
 STOPPED_EXIT_CODE: Final = 128 + signal.SIGTERM
 _LINES_PER_RUN: Final = 100
@@ -93,7 +94,9 @@ def _train(run: Run, dataset: Dataset, report: ReportFile, stop: StopFlag) -> in
         checkpointing=parallelism.activation_checkpointing,
         seed=run.spec.seed,
     )
-    engine = start_engine(model, run.deepspeed_config)
+    origin = find_origin(run)
+    extra = CONFIG if origin is not None and origin.universal else {}
+    engine = start_engine(model, {**run.deepspeed_config, **extra})
     total = run.total_steps(dataset.num_sequences)
     trainer = Trainer(
         run=run,
@@ -108,21 +111,21 @@ def _train(run: Run, dataset: Dataset, report: ReportFile, stop: StopFlag) -> in
         stop_requested=lambda: stop.requested,
     )
     checkpoints = Checkpoints(run, engine)
-    tally = _restore(run, checkpoints)
+    tally = _restore(run, checkpoints, origin)
     stopped = _steps(trainer, checkpoints, report, tally)
     folder = None if stopped else export_model(run, engine)
     _summarise(run, report, tally, folder)
     return STOPPED_EXIT_CODE if stopped else 0
 
 
-def _restore(run: Run, checkpoints: Checkpoints) -> Tally:
+def _restore(run: Run, checkpoints: Checkpoints, origin: Origin | None) -> Tally:
     checkpoints.clear_leftovers()
-    folder = run.environment.resume_from
-    if folder is None:
+    if origin is None:
         return Tally()
-    progress = checkpoints.restore(folder)
+    progress = checkpoints.restore(origin)
     if run.environment.rank == 0:
-        say(f"resumed from step {progress.step} ({folder})")
+        how = ", converted to this plan" if origin.universal else ""
+        say(f"resumed from step {progress.step} ({origin.folder}{how})")
     return Tally(loss_first=progress.loss_first, last_step=progress.step)
 
 
