@@ -1,7 +1,7 @@
 """What happens when a job does not get on in time."""
 
 from frenzy_scheduler.core.facts import TimerKind
-from frenzy_scheduler.core.steps import Rules, Step, stop, timer
+from frenzy_scheduler.core.steps import JobEvent, Rules, Step, stop, timer
 from frenzy_shared.domain.job import PLACED, JobRecord, JobState, StopReason
 
 
@@ -9,6 +9,8 @@ def timer_due(  # noqa: PLR0911 - one return per timer
     record: JobRecord, kind: TimerKind, rules: Rules
 ) -> Step | None:
     """Return what a due timer of the record's attempt changes; None when it no longer matters."""
+    if kind is TimerKind.REPLAN:
+        return _ask_again(record, rules)
     if record.placement is None or record.state not in PLACED:
         return None
     match kind, record.state:
@@ -33,6 +35,19 @@ def timer_due(  # noqa: PLR0911 - one return per timer
             return _silent_end(record, rules)
         case _:
             return None
+
+
+def _ask_again(record: JobRecord, rules: Rules) -> Step | None:
+    """Announce once more that the job needs new plans, in case nobody heard it."""
+    if record.state is not JobState.SUBMITTED:
+        return None
+    data = {"attempt": record.attempt, "reason": record.reason, "message": record.message}
+    return Step(
+        before=record,
+        after=record,
+        events=(JobEvent(kind="replanned", data=data),),
+        set_timers=(timer(record, TimerKind.REPLAN, rules.replan_timeout_s),),
+    )
 
 
 def _silent_end(record: JobRecord, rules: Rules) -> Step | None:

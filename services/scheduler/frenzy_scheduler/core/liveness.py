@@ -70,7 +70,7 @@ class Watch:
     def judge(self, nodes: Iterable[NodeRecord], now: float) -> Judged:
         """Return which nodes to call suspect or lost.
 
-        When more than half of several nodes are silent at once, the observer suspects itself: it
+        When more than half of several nodes fell silent together, the observer suspects itself: it
         withholds LOST (which ends jobs) and keeps SUSPECT (which only keeps new work away).
         """
         if now - self._looked > self.frozen_after_s:
@@ -79,7 +79,8 @@ class Watch:
         watched = [node for node in nodes if node.state in _WATCHED]
         silent = [(node, self.silent_s(node.id, now)) for node in watched]
         lost = [pair for pair in silent if pair[1] >= self.lost_after_s]
-        blame_self = len(watched) > 1 and 2 * len(lost) > len(watched)
+        quiet = sum(silent_s >= self.suspect_after_s for _, silent_s in silent)
+        blame_self = len(watched) > 1 and 2 * quiet > len(watched)
         verdicts = [
             Verdict(node=node, judgement=Judgement.LOST, silent_s=silent_s)
             for node, silent_s in ([] if blame_self else lost)

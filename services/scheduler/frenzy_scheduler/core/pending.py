@@ -1,6 +1,7 @@
 """Why a job waits: one dominant reason, a sentence with numbers, and the nearest miss."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from frenzy_scheduler.core.decisions import Hold, QueuedJob
 from frenzy_scheduler.core.snapshot import Snapshot
@@ -25,8 +26,8 @@ def explain(hold: Hold, now_ms: int) -> Unplaceable:
     if not job.plans:
         return _no_plan(job)
     if job.not_before_ms > now_ms:
-        wait_s = (job.not_before_ms - now_ms) / 1000
-        why = f"waits {wait_s:.0f} s more before the next attempt"
+        until = datetime.fromtimestamp(job.not_before_ms / 1000, UTC)
+        why = f"the next attempt is not before {until:%H:%M:%S} UTC"
         text = f"{why}; {job.message}" if job.message else why
         return _because(PendingReason.BACKOFF_AFTER_FAILURE, text)
     misses = [_miss(plan, hold.after) for plan in job.plans]

@@ -1,0 +1,46 @@
+"""Composition root: connect to the real servers and run one replica."""
+
+from contextlib import AsyncExitStack
+
+from frenzy_scheduler.core.policies import policy_named
+from frenzy_scheduler.service import Scheduler
+from frenzy_scheduler.settings import SchedulerSettings
+from frenzy_shared.bus.nats import NatsBus
+from frenzy_shared.clock import RandomIds, SystemClock
+from frenzy_shared.errors import Misconfigured
+from frenzy_shared.state.redis import RedisStore
+from frenzy_shared.telemetry import configure, serve_metrics
+
+
+async def run(settings: SchedulerSettings) -> None:
+    """Run until a signal.
+
+    Raises:
+        Misconfigured: an unknown policy, or servers and streams that are not as they must be.
+        Unavailable: the servers cannot be reached.
+    """
+    ids = RandomIds()
+    instance = settings.instance or f"scheduler-{ids.new_id()}"
+    policy = policy_named(settings.policy)
+    if policy is None:
+        raise Misconfigured(f"FRENZY_POLICY: there is no policy {settings.policy!r}")
+    async with AsyncExitStack() as stack:
+        telemetry = configure("scheduler", settings)
+        stack.callback(telemetry.close)
+        store = await RedisStore.open(settings.redis_url.get_secret_value())
+        stack.push_async_callback(store.close)
+        bus = await NatsBus.connect(settings.nats_url.get_secret_value(), name="scheduler")
+        stack.push_async_callback(bus.close)
+        await bus.verify_streams()
+        serve_metrics(telemetry, settings)
+        scheduler = Scheduler(
+            store=store,
+            bus=bus,
+            clock=SystemClock(),
+            ids=ids,
+            settings=settings,
+            policy=policy,
+            telemetry=telemetry,
+            instance=instance,
+        )
+        await scheduler.run()

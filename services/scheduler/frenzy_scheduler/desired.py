@@ -1,0 +1,138 @@
+"""What nodes must do, computed from the store: the reply to a heartbeat, and its fast copy."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from frenzy_scheduler.documents import Documents
+from frenzy_shared.bus.port import Bus
+from frenzy_shared.domain.cluster import NodeRecord
+from frenzy_shared.domain.ids import JobId, NodeId
+from frenzy_shared.domain.job import PLACED, JobRecord, JobState
+from frenzy_shared.domain.plan import ResourcePlan
+from frenzy_shared.errors import InvalidSpec, NotFound, Unavailable
+from frenzy_shared.messages import subjects
+from frenzy_shared.messages.spec import JobSpec
+from frenzy_shared.messages.v1 import (
+    AttemptPhase,
+    DesiredAttempt,
+    DesiredSet,
+    HeldAttempt,
+    Phase,
+    RankAssignment,
+)
+from frenzy_shared.state.port import StateStore
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class Desired:
+    """Makes desired sets and pushes them. A push may get lost: heartbeats say the same."""
+
+    store: StateStore
+    bus: Bus
+    documents: Documents
+    grace_s: float
+
+    async def complete(
+        self, node: NodeRecord, records: Iterable[JobRecord], held: Iterable[HeldAttempt]
+    ) -> DesiredSet:
+        """Return everything that a node must run or stop.
+
+        ``records`` are the placed jobs. What the node holds beside them is looked up once more,
+        because it may have been placed after they were read; only then is it told to stop.
+        """
+        mine = {record.id: record for record in records if concerns(record, node.id)}
+        attempts = [await self.attempt(record, node.id) for record in mine.values()]
+        for other in held:
+            known = mine.get(JobId(other.job))
+            over = other.phase is AttemptPhase.CLEAN
+            if not over and (known is None or known.attempt != other.attempt):
+                attempts.append(await self._unlisted(other, node.id))
+        return DesiredSet(node=node.id, epoch=node.epoch, attempts=tuple(attempts))
+
+    async def push(self, record: JobRecord) -> None:
+        """Tell every node of a placed job at once what to do about it."""
+        if record.placement is None or record.state not in PLACED:
+            return
+        nodes = [node for node in record.placement.nodes if concerns(record, node)]
+        try:
+            await asyncio.gather(*(self._push(record, node) for node in nodes))
+        except Unavailable as error:
+            log.info("nodes will hear by heartbeat: %s", error.message)
+
+    async def attempt(self, record: JobRecord, node: NodeId) -> DesiredAttempt:
+        """Return one node's part of one attempt."""
+        if record.state is JobState.STOPPING:
+            return DesiredAttempt(
+                job=record.id,
+                project=record.project,
+                attempt=record.attempt,
+                phase=Phase.STOP,
+                reason=record.reason,
+                grace_s=self.grace_s,
+                traceparent=record.traceparent,
+            )
+        spec, plan = await self._launch(record)
+        ranks = _ranks(record, node)
+        return DesiredAttempt(
+            job=record.id,
+            project=record.project,
+            attempt=record.attempt,
+            phase=Phase.PREPARE if record.state is JobState.RESERVED else Phase.GO,
+            grace_s=self.grace_s,
+            world_size=len(record.placement.devices) if record.placement else 0,
+            ranks=ranks,
+            hosts_rank_zero=any(assignment.rank == 0 for assignment in ranks),
+            rendezvous=record.rendezvous,
+            spec=spec,
+            plan=plan,
+            resume_step=record.checkpoint_step if spec and spec.checkpoint.resume else None,
+            traceparent=record.traceparent,
+        )
+
+    async def _launch(self, record: JobRecord) -> tuple[JobSpec | None, ResourcePlan | None]:
+        """Return what to start. A node refuses to prepare without; one that runs needs it not."""
+        try:
+            return await self.documents.spec(record.id), await self.documents.plan(record)
+        except (NotFound, InvalidSpec) as error:
+            log.warning("job %s cannot be launched: %s", record.id, error.message)
+            return None, None
+
+    async def _push(self, record: JobRecord, name: NodeId) -> None:
+        node = await self.store.node(name)
+        if node is not None:
+            attempts = (await self.attempt(record, name),)
+            desired = DesiredSet(node=name, epoch=node.epoch, complete=False, attempts=attempts)
+            await self.bus.emit(subjects.desired(name), desired.encode())
+
+    async def _unlisted(self, held: HeldAttempt, node: NodeId) -> DesiredAttempt:
+        record = await self.store.job(JobId(held.job))
+        if record is not None and record.attempt == held.attempt and concerns(record, node):
+            return await self.attempt(record, node)
+        return DesiredAttempt(
+            job=held.job,
+            project=record.project if record else "unknown",
+            attempt=held.attempt,
+            phase=Phase.STOP,
+            reason=record.reason if record and record.attempt == held.attempt else "Superseded",
+            grace_s=self.grace_s,
+        )
+
+
+def concerns(record: JobRecord, node: NodeId) -> bool:
+    """Tell whether a node still has something to do about a job's present attempt."""
+    if record.placement is None or record.state not in PLACED:
+        return False
+    return node in record.placement.nodes and node not in record.clean
+
+
+def _ranks(record: JobRecord, node: NodeId) -> tuple[RankAssignment, ...]:
+    devices = record.placement.devices if record.placement else ()
+    mine = [(rank, ref.device) for rank, ref in enumerate(devices) if ref.node == node]
+    return tuple(
+        RankAssignment(rank=rank, local_rank=local_rank, device=device)
+        for local_rank, (rank, device) in enumerate(mine)
+    )

@@ -1,0 +1,101 @@
+"""What is read again and again and does not change: specifications, and plans of one version."""
+
+import logging
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from frenzy_scheduler.core.steps import Rules
+from frenzy_scheduler.settings import SchedulerSettings
+from frenzy_shared.domain.ids import JobId
+from frenzy_shared.domain.job import JobRecord
+from frenzy_shared.domain.plan import PlanSet, ResourcePlan
+from frenzy_shared.errors import InvalidSpec, NotFound
+from frenzy_shared.messages.spec import JobSpec, Retry, parse_spec
+from frenzy_shared.state.port import StateStore
+from frenzy_shared.units import parse_duration_s
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_KEPT: Final = 4096  # entries of each kind; the oldest go first
+
+
+@dataclass(kw_only=True)
+class Documents:
+    """Side documents of jobs, remembered in this process."""
+
+    store: StateStore
+    settings: SchedulerSettings
+    _specs: dict[JobId, JobSpec] = field(default_factory=dict)
+    _queued: dict[tuple[JobId, int], PlanSet] = field(default_factory=dict)
+    _running: dict[tuple[JobId, int], ResourcePlan] = field(default_factory=dict)
+
+    async def spec(self, job: JobId) -> JobSpec:
+        """Return a job's specification, which never changes.
+
+        Raises:
+            NotFound: the store has none.
+            InvalidSpec: a newer or broken writer stored it.
+        """
+        if job not in self._specs:
+            document = await self.store.spec(job)
+            if document is None:
+                raise NotFound(f"job {job} has no specification in the store")
+            _remember(self._specs, job, parse_spec(dict(document)))
+        return self._specs[job]
+
+    async def plans(self, record: JobRecord) -> PlanSet:
+        """Return the plans of a queued job; they change only with its version."""
+        key = (record.id, record.version)
+        if key not in self._queued:
+            plans = await self.store.plans(record.id)
+            none = PlanSet(plans=(), refused=(), kinds_digest="", message=record.message)
+            _remember(self._queued, key, plans or none)
+        return self._queued[key]
+
+    async def plan(self, record: JobRecord) -> ResourcePlan:
+        """Return the plan that the record's attempt runs with.
+
+        Raises:
+            NotFound: the store's plans do not have it.
+        """
+        key = (record.id, record.attempt)
+        if key not in self._running:
+            chosen = record.placement.plan if record.placement else ""
+            plans = await self.store.plans(record.id)
+            found = [plan for plan in plans.plans if plan.id == chosen] if plans else []
+            if not found:
+                raise NotFound(f"job {record.id} has no plan {chosen!r} in the store")
+            _remember(self._running, key, found[0])
+        return self._running[key]
+
+    async def rules(self, record: JobRecord) -> Rules:
+        """Return the limits that apply to a job; the defaults when its specification is broken."""
+        timing = self.settings
+        retry, max_duration, reports = Retry(), None, True
+        try:
+            spec = await self.spec(record.id)
+            retry, max_duration, reports = spec.retry, spec.max_duration, spec.entrypoint is None
+        except (NotFound, InvalidSpec) as error:
+            log.warning("job %s: %s; default limits apply", record.id, error.message)
+        return Rules(
+            prepare_timeout_s=timing.prepare_timeout_s,
+            go_timeout_s=timing.go_timeout_s,
+            first_report_timeout_s=timing.first_report_timeout_s,
+            stop_grace_s=timing.stop_grace_s,
+            backoff_base_s=timing.backoff_base_s,
+            backoff_max_s=timing.backoff_max_s,
+            replan_timeout_s=timing.replan_timeout_s,
+            max_retries=retry.max_retries,
+            max_oom_retries=retry.max_oom_retries,
+            max_duration_s=parse_duration_s(max_duration) if max_duration else None,
+            reports=reports,
+        )
+
+
+def _remember(cache: dict[K, V], key: K, value: V) -> None:
+    cache[key] = value
+    while len(cache) > _KEPT:
+        del cache[next(iter(cache))]

@@ -1,0 +1,96 @@
+"""What the scheduler measures about itself."""
+
+from collections import Counter as Tally
+from collections.abc import Iterable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from frenzy_shared.domain.cluster import ClusterSnapshot, NodeState
+from frenzy_shared.domain.job import JobRecord, PendingReason
+
+_CYCLE_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+_WAIT_S = (0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 6 * 3600.0, 86_400.0)
+
+
+class Metrics:
+    """Prometheus series, made once in a registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._cycle_s = Histogram(
+            "frenzy_scheduler_cycle_seconds",
+            "Deciding for the whole queue, without reading or writing the store",
+            buckets=_CYCLE_S,
+            registry=registry,
+        )
+        self._wait_s = Histogram(
+            "frenzy_job_wait_seconds",
+            "From submission to the first placement",
+            buckets=_WAIT_S,
+            registry=registry,
+        )
+        self._pending = _gauge(registry, "frenzy_pending_jobs", "Jobs that wait", "reason")
+        self._jobs = _gauge(registry, "frenzy_jobs", "Jobs by state", "state")
+        self._node_up = _gauge(registry, "frenzy_node_up", "1 when a node can get work", "node")
+        self._idle = _gauge(registry, "frenzy_idle_devices", "Devices without an owner", "kind")
+        self._lag = Gauge("frenzy_outbox_lag", "Messages not yet published", registry=registry)
+        self._leader = Gauge("frenzy_scheduler_leader", "1 on the leader", registry=registry)
+        self._moves = Counter(
+            "frenzy_job_transitions",
+            "Transitions made by this replica",
+            ["state", "reason"],
+            registry=registry,
+        )
+        self._conflicts = Counter(
+            "frenzy_scheduler_claim_conflicts",
+            "Claims that the store refused",
+            ["status"],
+            registry=registry,
+        )
+
+    def cycled(self, seconds: float) -> None:
+        """Note one decision over the queue."""
+        self._cycle_s.observe(seconds)
+
+    def placed(self, record: JobRecord, now_ms: int) -> None:
+        """Note a job's placement; only the first tells how long it waited."""
+        if record.attempt == 1:
+            self._wait_s.observe(max(now_ms - record.created_ms, 0) / 1000)
+
+    def moved(self, record: JobRecord) -> None:
+        """Note a transition."""
+        self._moves.labels(state=record.state.value, reason=record.reason).inc()
+
+    def conflicted(self, status: str) -> None:
+        """Note a refused claim."""
+        self._conflicts.labels(status=status).inc()
+
+    def waiting(self, reasons: Iterable[str]) -> None:
+        """Show how many jobs wait for which reason."""
+        tally = Tally(reasons)
+        for reason in PendingReason:
+            self._pending.labels(reason=reason.value).set(tally[reason.value])
+
+    def counted(self, states: Mapping[str, int], outbox_lag: int) -> None:
+        """Show jobs by state and what is not published yet."""
+        for state, count in states.items():
+            self._jobs.labels(state=state).set(count)
+        self._lag.set(outbox_lag)
+
+    def saw(self, cluster: ClusterSnapshot) -> None:
+        """Show nodes and idle devices."""
+        idle: Tally[str] = Tally()
+        for node in cluster.nodes:
+            self._node_up.labels(node=node.id).set(node.state is NodeState.UP)
+            for device in node.devices:
+                free = cluster.owners.get(f"{node.id}/{device.id}") == "" and not device.problem
+                idle[device.kind] += int(free and node.state is NodeState.UP)
+        for kind, count in idle.items():
+            self._idle.labels(kind=kind).set(count)
+
+    def led(self, *, leader: bool) -> None:
+        """Show whether this replica holds the lease."""
+        self._leader.set(leader)
+
+
+def _gauge(registry: CollectorRegistry, name: str, text: str, label: str) -> Gauge:
+    return Gauge(name, text, [label], registry=registry)

@@ -1,0 +1,206 @@
+"""Nodes as the leader sees them: registration, heartbeats, reconciliation."""
+
+import logging
+from dataclasses import dataclass, field
+from typing import Final
+
+from frenzy_scheduler.core.facts import NodeGone
+from frenzy_scheduler.core.liveness import Watch
+from frenzy_scheduler.core.steps import quarantine_token
+from frenzy_scheduler.desired import Desired, concerns
+from frenzy_scheduler.jobs import Jobs, apply, lease_lost
+from frenzy_scheduler.leadership import Leadership
+from frenzy_shared.clock import Clock, IdSource
+from frenzy_shared.domain.cluster import Device, NodeRecord, NodeState, owner_token
+from frenzy_shared.domain.ids import JobId, NodeId
+from frenzy_shared.domain.job import PLACED, JobRecord, JobState
+from frenzy_shared.messages import subjects
+from frenzy_shared.messages.codec import to_json
+from frenzy_shared.messages.v1 import AttemptPhase, DesiredSet, Heartbeat
+from frenzy_shared.state.port import (
+    Change,
+    NodeRegistration,
+    OutboxMessage,
+    Release,
+    StateStore,
+)
+
+log = logging.getLogger(__name__)
+
+_AWAY: Final = frozenset({NodeState.JOINING, NodeState.SUSPECT, NodeState.LOST})
+_MEMORY_DRIFT: Final = 0.01  # of a device's memory: smaller changes are noise of other processes
+
+Attempt = tuple[str, int]
+
+
+@dataclass(kw_only=True)
+class Nodes:
+    """Answers heartbeats while this replica leads."""
+
+    store: StateStore
+    clock: Clock
+    ids: IdSource
+    jobs: Jobs
+    desired: Desired
+    leadership: Leadership
+    watch: Watch
+    forgotten_after_s: float  # how long a node may not mention an attempt that it had prepared
+    _missing: dict[tuple[str, Attempt], float] = field(default_factory=dict)
+
+    async def answer(self, heartbeat: Heartbeat) -> DesiredSet:
+        """Take in a node's inventory and return all that it must do."""
+        if heartbeat.epoch == 0:
+            return await self._register(heartbeat)
+        node = await self.store.node(NodeId(heartbeat.node))
+        if node is None or node.epoch != heartbeat.epoch or _other_devices(node, heartbeat):
+            epoch = node.epoch if node else 0
+            return DesiredSet(node=heartbeat.node, epoch=epoch, fenced=True)
+        self.watch.hear(node.id, self.clock.monotonic())
+        if node.state in _AWAY:
+            await self._reconcile(node, heartbeat)
+            await self._welcome(node)
+        elif _devices_changed(node, heartbeat):
+            await self._update(
+                node, {"devices": [to_json(d) for d in heartbeat.devices]}, "changed"
+            )
+        records = await self.store.jobs_in(PLACED)
+        await self._look_for_forgotten(node, heartbeat, records)
+        return await self.desired.complete(node, records, heartbeat.attempts)
+
+    async def _register(self, heartbeat: Heartbeat) -> DesiredSet:
+        node = NodeId(heartbeat.node)
+        registration = NodeRegistration(
+            node=node,
+            boot_id=heartbeat.boot_id,
+            address=heartbeat.address,
+            devices=heartbeat.devices,
+            outbox=(node_event(node, "joined", f"{len(heartbeat.devices)} devices"),),
+        )
+        op = f"register:{node}:{self.ids.new_id()}"
+        result = await self.store.register_node(op, registration)
+        self.watch.hear(node, self.clock.monotonic())
+        log.info("node %s registered", node, extra={"node": node, "epoch": result.epoch})
+        records = await self.store.jobs_in(PLACED)
+        record = await self.store.node(node)
+        if record is None or record.epoch != result.epoch:
+            return DesiredSet(node=node, epoch=result.epoch, fenced=True)
+        return await self.desired.complete(record, records, heartbeat.attempts)
+
+    async def _reconcile(self, node: NodeRecord, heartbeat: Heartbeat) -> None:
+        """Compare every owner on the node with what it holds; free what nobody holds any more.
+
+        What the node holds beside its jobs it is told to stop by the reply; its CLEAN frees that.
+        """
+        held = {
+            owner_token(attempt.job, attempt.attempt)
+            for attempt in heartbeat.attempts
+            if attempt.phase is not AttemptPhase.CLEAN
+        }
+        cluster = await self.store.cluster()
+        prefix = f"{node.id}/"
+        for key, owner in cluster.owners.items():
+            if not key.startswith(prefix) or owner == "":
+                continue
+            token = owner.removeprefix(quarantine_token(""))
+            if token in held:
+                continue
+            device = key.removeprefix(prefix)
+            if token != owner:
+                await self._lift(node, device, owner)
+            elif "#" in token and not token.startswith("!"):
+                await self._release_leak(node, device, token)
+
+    async def _lift(self, node: NodeRecord, device: str, owner: str) -> None:
+        """Give a quarantined device back: the node is here and does not hold the attempt."""
+        release = Release(node=node.id, device=device, token=owner)
+        change = Change(entity=f"node:{node.id}", lease=self.leadership.proof, releases=(release,))
+        await apply(self.store, f"lift:{node.id}:{device}:{self.ids.new_id()}", change)
+        log.info("device %s/%s is usable again (was %s)", node.id, device, owner)
+
+    async def _release_leak(self, node: NodeRecord, device: str, token: str) -> None:
+        """Free a device whose attempt is over; an attempt that is not over keeps it."""
+        job, _, attempt = token.rpartition("#")
+        record = await self.store.job(JobId(job))
+        if record is None or (record.state in PLACED and str(record.attempt) == attempt):
+            return
+        change = Change(
+            entity=f"job:{job}",
+            expect_version=record.version,
+            lease=self.leadership.proof,
+            releases=(Release(node=node.id, device=device, token=token),),
+        )
+        result = await apply(self.store, f"leak:{token}:{device}:{self.ids.new_id()}", change)
+        log.warning("device %s/%s was left to %s: %s", node.id, device, token, result.status)
+
+    async def _welcome(self, node: NodeRecord) -> None:
+        await self._update(node, {"state": NodeState.UP, "reason": ""}, "up")
+
+    async def _update(self, node: NodeRecord, patch: dict[str, object], event: str) -> None:
+        change = Change(
+            entity=f"node:{node.id}",
+            expect_version=node.version,
+            expect_epoch=node.epoch,
+            lease=self.leadership.proof,
+            patch=patch,
+            clear_timers=(fence_timer(node),) if event == "up" else (),
+            outbox=(node_event(node.id, event, ""),),
+        )
+        result = await apply(self.store, f"node:{node.id}:{node.version}:{event}", change)
+        log.info("node %s is %s: %s", node.id, event, result.status, extra={"node": node.id})
+        if lease_lost(result):
+            self.leadership.lose()
+
+    async def _look_for_forgotten(
+        self, node: NodeRecord, heartbeat: Heartbeat, records: tuple[JobRecord, ...]
+    ) -> None:
+        """End attempts that the node had prepared and has not mentioned for a while.
+
+        For a while, because its evidence of how they ended may still be on the way.
+        """
+        now = self.clock.monotonic()
+        mentioned = {(attempt.job, attempt.attempt) for attempt in heartbeat.attempts}
+        missing = {
+            (record.id, record.attempt)
+            for record in records
+            if concerns(record, node.id)
+            and record.state is not JobState.STOPPING
+            and node.id in record.prepared
+            and node.id not in record.exited
+            and (record.id, record.attempt) not in mentioned
+        }
+        known = {k: t for k, t in self._missing.items() if k[0] != node.id or k[1] in missing}
+        self._missing = known
+        for job, attempt in sorted(missing):
+            since = known.setdefault((node.id, (job, attempt)), now)
+            if now - since >= self.forgotten_after_s:
+                why = f"{node.id} no longer knows attempt {attempt}"
+                op = f"forgotten:{node.id}:{node.epoch}:{job}:{attempt}"
+                fact = NodeGone(node=node.id, why=why)
+                await self.jobs.learn(JobId(job), attempt, fact, op=op, lease=self.leadership.proof)
+
+
+def node_event(node: NodeId, kind: str, message: str) -> OutboxMessage:
+    """Return the message that announces a change of a node."""
+    data = {"message": message} if message else {}
+    return OutboxMessage(subject=subjects.node_event(kind, node), type=kind, data=data)
+
+
+def fence_timer(node: NodeRecord) -> str:
+    """Return the timer after which a lost node's ranks are surely dead."""
+    return f"fence:{node.id}:{node.epoch}"
+
+
+def _other_devices(node: NodeRecord, heartbeat: Heartbeat) -> bool:
+    """Tell whether devices came or went, which needs a new registration."""
+    return {device.id for device in node.devices} != {device.id for device in heartbeat.devices}
+
+
+def _devices_changed(node: NodeRecord, heartbeat: Heartbeat) -> bool:
+    before = {device.id: device for device in node.devices}
+    return any(_differs(before[device.id], device) for device in heartbeat.devices)
+
+
+def _differs(before: Device, after: Device) -> bool:
+    drift = abs(before.memory_bytes - after.memory_bytes)
+    same = (before.kind, before.problem) == (after.kind, after.problem)
+    return not same or drift > _MEMORY_DRIFT * before.memory_bytes

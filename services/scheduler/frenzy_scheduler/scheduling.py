@@ -1,0 +1,169 @@
+"""The scheduling cycle around the pure function: read, decide, claim, say why the rest waits."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from typing import Final, TypeVar
+
+from opentelemetry.trace import Span
+
+from frenzy_scheduler.changes import job_change
+from frenzy_scheduler.core.cycle import cycle
+from frenzy_scheduler.core.decisions import Decision, Hold, Place, Policy, QueuedJob
+from frenzy_scheduler.core.lifecycle import reserve
+from frenzy_scheduler.core.pending import explain
+from frenzy_scheduler.core.snapshot import Snapshot
+from frenzy_scheduler.desired import Desired
+from frenzy_scheduler.documents import Documents
+from frenzy_scheduler.jobs import apply, lease_lost
+from frenzy_scheduler.leadership import Leadership
+from frenzy_scheduler.metrics import Metrics
+from frenzy_scheduler.tracing import span_context
+from frenzy_shared.clock import Clock, IdSource
+from frenzy_shared.domain.ids import JobId
+from frenzy_shared.domain.job import JobRecord, JobState
+from frenzy_shared.state.port import Change, Json, StateStore, Status
+from frenzy_shared.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_QUEUED: Final = frozenset({JobState.QUEUED})
+_ROUNDS: Final = 4  # of reading and deciding anew after another writer was faster
+_CONFLICTS: Final = frozenset({Status.TAKEN, Status.NODE_EPOCH})
+
+
+@dataclass(kw_only=True)
+class Scheduling:
+    """Runs cycles while this replica leads."""
+
+    store: StateStore
+    clock: Clock
+    ids: IdSource
+    policy: Policy
+    documents: Documents
+    desired: Desired
+    leadership: Leadership
+    metrics: Metrics
+    telemetry: Telemetry
+    batch: int
+    _written: dict[JobId, Json] = field(default_factory=dict)  # pending documents in the store
+
+    async def run(self) -> None:
+        """Place what can be placed now; explain what cannot."""
+        for _ in range(_ROUNDS):
+            if not self.leadership.held or not await self._round():
+                return
+
+    def forget(self) -> None:
+        """Drop what another leader may have changed since."""
+        self._written.clear()
+
+    async def _round(self) -> bool:
+        """Decide once for the whole queue; return whether a conflict calls for another round."""
+        queue = await self.store.jobs_in(_QUEUED)
+        if not queue:
+            self._written.clear()
+            self.metrics.waiting(())
+            return False
+        records = {record.id: record for record in queue}
+        with self.telemetry.span("scheduler.cycle", jobs=len(queue)) as span:
+            decisions = await self._decide(queue)
+            places = [decision for decision in decisions if isinstance(decision, Place)]
+            conflict = False
+            for some in _batches(places, self.batch):
+                claims = (self._claim(records[place.job], place, span) for place in some)
+                conflict |= any(await asyncio.gather(*claims))
+            holds = [decision for decision in decisions if isinstance(decision, Hold)]
+            span.set_attributes({"placed": len(places), "held": len(holds), "conflict": conflict})
+        if not conflict:
+            await self._explain(holds)
+        return conflict
+
+    async def _decide(self, queue: Sequence[JobRecord]) -> list[Decision]:
+        jobs: list[QueuedJob] = []
+        for some in _batches(queue, self.batch):
+            jobs += await asyncio.gather(*(queued_job(self.documents, record) for record in some))
+        cluster = await self.store.cluster()
+        started = time.perf_counter()
+        decisions = cycle(jobs, Snapshot.of(cluster), self.clock.now_ms(), self.policy)
+        self.metrics.cycled(time.perf_counter() - started)
+        return decisions
+
+    async def _claim(self, record: JobRecord, place: Place, cycle_span: Span) -> bool:
+        """Claim one gang whole; return whether the cluster was not as the snapshot said."""
+        op = f"sched:{record.id}:{record.version}:{self.ids.new_id()}"
+        with self.telemetry.span("scheduler.place", parent=record.traceparent, job=record.id):
+            if (context := span_context(record.traceparent)) is not None:
+                cycle_span.add_link(context)
+            step = reserve(record, place.placement, await self.documents.rules(record))
+            change = job_change(step, lease=self.leadership.proof, documents={"pending": None})
+            result = await apply(self.store, op, change)
+            if result.ok:
+                self._written.pop(record.id, None)
+                placed = replace(step.after, version=result.version)
+                self.metrics.placed(placed, self.clock.now_ms())
+                self.metrics.moved(placed)
+                log.info(
+                    "job %s is placed: %s", record.id, placed.message, extra={"job": record.id}
+                )
+                await self.desired.push(placed)
+                return False
+        self.metrics.conflicted(result.status)
+        log.info("claim for job %s refused: %s %s", record.id, result.status, result.detail)
+        if lease_lost(result):
+            self.leadership.lose()
+        return result.status in _CONFLICTS
+
+    async def _explain(self, holds: Sequence[Hold]) -> None:
+        """Store why jobs wait, only where that changed."""
+        now_ms = self.clock.now_ms()
+        waiting = {hold.job.id: pending_document(hold, now_ms) for hold in holds}
+        self.metrics.waiting(str(document["reason"]) for document in waiting.values())
+        versions = {hold.job.id: hold.job.version for hold in holds}
+        self._written = {job: doc for job, doc in self._written.items() if job in waiting}
+        changed = [(job, doc) for job, doc in waiting.items() if self._written.get(job) != doc]
+        for some in _batches(changed, self.batch):
+            await asyncio.gather(*(self._write(job, versions[job], doc) for job, doc in some))
+
+    async def _write(self, job: JobId, version: int, document: Json) -> None:
+        change = Change(
+            entity=f"job:{job}",
+            expect_version=version,
+            lease=self.leadership.proof,
+            documents={"pending": document},
+        )
+        result = await apply(self.store, f"pending:{job}:{version}:{self.ids.new_id()}", change)
+        if result.ok:
+            self._written[job] = document
+        elif lease_lost(result):
+            self.leadership.lose()
+
+
+async def queued_job(documents: Documents, record: JobRecord) -> QueuedJob:
+    """Return a queued record as the core takes it."""
+    plans = await documents.plans(record)
+    return QueuedJob(
+        id=record.id,
+        sequence=record.sequence,
+        version=record.version,
+        plans=plans.plans,
+        refused=plans.refused,
+        not_before_ms=record.not_before_ms,
+        message=record.message or plans.message,
+    )
+
+
+def pending_document(hold: Hold, now_ms: int) -> Json:
+    """Return the side document that says why a job waits."""
+    return {**asdict(explain(hold, now_ms)), "position": hold.position}
+
+
+def _batches(items: Sequence[T], size: int) -> Iterator[list[T]]:
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some

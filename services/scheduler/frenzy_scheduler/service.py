@@ -1,0 +1,293 @@
+"""The scheduler: what every replica does, and what only the holder of the lease does."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from pydantic import ValidationError
+
+from frenzy_scheduler.core.decisions import Policy
+from frenzy_scheduler.core.liveness import Watch
+from frenzy_scheduler.desired import Desired
+from frenzy_scheduler.documents import Documents
+from frenzy_scheduler.explain import Explain
+from frenzy_scheduler.incoming import Incoming
+from frenzy_scheduler.jobs import Jobs
+from frenzy_scheduler.leadership import Leadership
+from frenzy_scheduler.metrics import Metrics
+from frenzy_scheduler.nodes import Nodes
+from frenzy_scheduler.scheduling import Scheduling
+from frenzy_scheduler.settings import SchedulerSettings
+from frenzy_scheduler.silence import Silence
+from frenzy_scheduler.timers import Timers
+from frenzy_shared.bus.port import Bus, Message, Subscription
+from frenzy_shared.clock import Clock, IdSource
+from frenzy_shared.domain.ids import JobId
+from frenzy_shared.domain.job import PLACED
+from frenzy_shared.domain.transitions import CANCEL_REASONS
+from frenzy_shared.errors import Unavailable
+from frenzy_shared.messages import subjects
+from frenzy_shared.messages.v1 import Heartbeat
+from frenzy_shared.outbox import OutboxRelay
+from frenzy_shared.runtime import every, run_until_stopped
+from frenzy_shared.state.port import OutboxEntry, StateStore
+from frenzy_shared.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+# Events after which a waiting job may be placeable. Training's progress is not among them.
+_WAKING: Final = frozenset(
+    {"planned", "requeued", "succeeded", "failed", "cancelled", "up", "changed"}
+)
+_REPORT_S: Final = 5.0
+_QUEUE: Final = "scheduler"
+
+
+@dataclass(kw_only=True)
+class Scheduler:
+    """One replica, made of its ports."""
+
+    store: StateStore
+    bus: Bus
+    clock: Clock
+    ids: IdSource
+    settings: SchedulerSettings
+    policy: Policy
+    telemetry: Telemetry
+    instance: str
+    leadership: Leadership = field(init=False)
+    _wake: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _cancelled: "asyncio.Queue[JobId]" = field(init=False, default_factory=asyncio.Queue)
+
+    def __post_init__(self) -> None:
+        """Wire the parts; nothing runs yet."""
+        settings = self.settings
+        self._metrics = Metrics(self.telemetry.registry)
+        self._watch = Watch(
+            suspect_after_s=settings.suspect_after_s,
+            lost_after_s=settings.lost_after_s,
+            frozen_after_s=max(5 * settings.liveness_poll_s, settings.suspect_after_s / 4),
+            since=self.clock.monotonic(),
+        )
+        self.leadership = Leadership(
+            store=self.store,
+            clock=self.clock,
+            holder=self.instance,
+            ttl_s=settings.lease_ttl_s,
+            on_gained=self._take_over,
+        )
+        documents = Documents(store=self.store, settings=settings)
+        self._wire_jobs(documents)
+        self._wire_nodes()
+        self._wire_incoming(documents)
+
+    async def run(self, stop: asyncio.Event | None = None) -> None:
+        """Work until ``stop`` or a signal; then give the lease up."""
+        settings = self.settings
+        async with self._listening():
+            try:
+                await run_until_stopped(
+                    lambda s: every(settings.lease_renew_s, s, self._lead),
+                    lambda s: every(settings.rescan_s, s, self._schedule, wake=self._wake),
+                    lambda s: every(settings.rescan_s, s, self._sweep),
+                    lambda s: every(settings.timer_poll_s, s, self._look_at_timers),
+                    lambda s: every(settings.liveness_poll_s, s, self._look_at_nodes),
+                    lambda s: every(_REPORT_S, s, self._report),
+                    self._push_cancelled,
+                    self._relay,
+                    stop=stop,
+                )
+            finally:
+                await self._resign()
+
+    async def heartbeat(self, message: Message) -> bytes | None:
+        """Answer a node if this replica leads; silence makes the node ask again."""
+        if not self.leadership.held:
+            return None
+        try:
+            heartbeat = Heartbeat.decode(message.payload)
+            return (await self._nodes.answer(heartbeat)).encode()
+        except ValidationError as error:
+            log.warning("not a heartbeat on %s: %s", message.subject, error)
+        except Unavailable as error:
+            log.warning("heartbeat on %s not answered: %s", message.subject, error.message)
+        return None
+
+    # -- wiring -------------------------------------------------------------------------------
+
+    def _wire_jobs(self, documents: Documents) -> None:
+        self._desired = Desired(
+            store=self.store,
+            bus=self.bus,
+            documents=documents,
+            grace_s=self.settings.stop_grace_s,
+        )
+        self._jobs = Jobs(
+            store=self.store,
+            clock=self.clock,
+            documents=documents,
+            desired=self._desired,
+            metrics=self._metrics,
+            on_change=self._wake.set,
+        )
+        self._scheduling = Scheduling(
+            store=self.store,
+            clock=self.clock,
+            ids=self.ids,
+            policy=self.policy,
+            documents=documents,
+            desired=self._desired,
+            leadership=self.leadership,
+            metrics=self._metrics,
+            telemetry=self.telemetry,
+            batch=self.settings.batch,
+        )
+
+    def _wire_nodes(self) -> None:
+        settings = self.settings
+        self._nodes = Nodes(
+            store=self.store,
+            clock=self.clock,
+            ids=self.ids,
+            jobs=self._jobs,
+            desired=self._desired,
+            leadership=self.leadership,
+            watch=self._watch,
+            forgotten_after_s=settings.lost_after_s,
+        )
+        self._silence = Silence(
+            store=self.store,
+            bus=self.bus,
+            clock=self.clock,
+            jobs=self._jobs,
+            leadership=self.leadership,
+            metrics=self._metrics,
+            watch=self._watch,
+            fence_after_s=settings.fence_after_s + settings.fence_margin_s,
+        )
+        self._timers = Timers(
+            store=self.store,
+            ids=self.ids,
+            jobs=self._jobs,
+            silence=self._silence,
+            leadership=self.leadership,
+        )
+
+    def _wire_incoming(self, documents: Documents) -> None:
+        explain = Explain(
+            store=self.store, clock=self.clock, policy=self.policy, documents=documents
+        )
+        self._incoming = Incoming(
+            store=self.store, jobs=self._jobs, explain=explain, telemetry=self.telemetry
+        )
+        self._outbox = OutboxRelay(store=self.store, bus=self.bus, on_published=self._published)
+
+    @asynccontextmanager
+    async def _listening(self) -> AsyncIterator[None]:
+        incoming = self._incoming
+        async with AsyncExitStack() as stack:
+
+            def keep(subscription: Subscription) -> None:
+                stack.push_async_callback(subscription.stop)
+
+            keep(await self.bus.serve(subjects.HEARTBEATS, self.heartbeat))
+            keep(
+                await self.bus.consume(
+                    subjects.EVIDENCE_STREAM,
+                    "controller",
+                    incoming.evidence,
+                    filter_subject=subjects.EVIDENCE,
+                )
+            )
+            keep(
+                await self.bus.consume(
+                    subjects.EVENTS_STREAM,
+                    "scheduler",
+                    self._event,
+                    filter_subject=subjects.ALL_EVENTS,
+                )
+            )
+            keep(await self.bus.subscribe(subjects.TELEMETRY, incoming.metrics, queue=_QUEUE))
+            explain = subjects.SCHEDULER_EXPLAIN
+            keep(await self.bus.serve(explain, incoming.question, queue=_QUEUE))
+            yield
+
+    # -- loops --------------------------------------------------------------------------------
+
+    async def _lead(self) -> None:
+        await self.leadership.renew()
+        self._metrics.led(leader=self.leadership.held)
+
+    async def _schedule(self) -> None:
+        if self.leadership.held:
+            await self._scheduling.run()
+
+    async def _sweep(self) -> None:
+        """Settle what a crash between two arrows left behind."""
+        if not self.leadership.held:
+            return
+        for record in await self.store.jobs_in(PLACED):
+            op = f"sweep:{record.id}"
+            await self._jobs.settle(record, op=op, lease=self.leadership.proof)
+
+    async def _look_at_timers(self) -> None:
+        if self.leadership.held:
+            await self._timers.look()
+
+    async def _look_at_nodes(self) -> None:
+        if self.leadership.held:
+            await self._silence.look()
+
+    async def _report(self) -> None:
+        if self.leadership.held:
+            health = await self.store.health()
+            self._metrics.counted(await self.store.counts(), health.outbox_lag)
+
+    async def _push_cancelled(self, stop: asyncio.Event) -> None:
+        """Tell nodes at once about jobs that the gateway is stopping."""
+        while not stop.is_set():
+            getter = asyncio.ensure_future(self._cancelled.get())
+            waiter = asyncio.ensure_future(stop.wait())
+            await asyncio.wait({getter, waiter}, return_when=asyncio.FIRST_COMPLETED)
+            waiter.cancel()
+            if not getter.done():
+                getter.cancel()
+                return
+            try:
+                record = await self.store.job(getter.result())
+                if record is not None:
+                    await self._desired.push(record)
+            except Unavailable as error:
+                log.info("nodes will hear by heartbeat: %s", error.message)
+
+    async def _relay(self, stop: asyncio.Event) -> None:
+        await self._outbox.run(stop, leading=lambda: self.leadership.held)
+
+    async def _resign(self) -> None:
+        try:
+            await self.leadership.resign()
+        except Unavailable as error:
+            log.info("the lease ends by itself: %s", error.message)
+
+    # -- wake-ups -----------------------------------------------------------------------------
+
+    def _take_over(self) -> None:
+        """Begin to lead: nothing that an earlier leader knew is assumed."""
+        self._watch.restart(self.clock.monotonic())
+        self._scheduling.forget()
+        self._wake.set()
+
+    def _published(self, entry: OutboxEntry) -> None:
+        """Act on an event as soon as it is stored, without waiting for its delivery."""
+        if entry.type in _WAKING:
+            self._wake.set()
+        elif entry.type == "stopping" and entry.record["reason"] in CANCEL_REASONS:
+            self._cancelled.put_nowait(JobId(entry.entity.removeprefix("job:")))
+
+    async def _event(self, message: Message) -> None:
+        """Wake up on events that another replica published while it led."""
+        if message.subject.split(".")[5] in _WAKING:
+            self._wake.set()

@@ -1,0 +1,24 @@
+"""Settings of the scheduler, from FRENZY_* environment variables."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from frenzy_shared.settings import Seconds, TimingSettings
+
+
+class SchedulerSettings(TimingSettings):
+    """The policy, and how often the loops look.
+
+    A lease that is not renewed ends after ``lease_ttl_s``; others try for it every
+    ``lease_renew_s``: a take-over needs at most the sum of the two.
+    """
+
+    policy: Literal["has", "fifo"] = "has"
+    lease_ttl_s: Seconds = 4.0
+    lease_renew_s: Seconds = 0.8
+    rescan_s: Seconds = 5.0
+    timer_poll_s: Seconds = 0.5
+    liveness_poll_s: Seconds = 1.0
+    replan_timeout_s: Seconds = 30.0
+    batch: Annotated[int, Field(ge=1, le=1024)] = 32  # store calls in flight at once
