@@ -37,11 +37,11 @@ def free_port() -> int:
 class ValkeyProcess:
     """One server. ``kill`` is SIGKILL; ``start`` starts it again on the same port and files."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *, password: str = "") -> None:
         self.folder = folder
         self.port = free_port()
-        self.url = f"redis://127.0.0.1:{self.port}/0"
-        self._arguments = arguments
+        self.url = f"redis://{f':{password}@' if password else ''}127.0.0.1:{self.port}/0"
+        self._password = password
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> "ValkeyProcess":
@@ -54,7 +54,7 @@ class ValkeyProcess:
             str(self.port),
             "--logfile",
             str(self.folder / "valkey.log"),
-            *self._arguments,
+            *(["--requirepass", self._password] if self._password else []),
         ]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         self._wait_until_ready()
@@ -68,7 +68,7 @@ class ValkeyProcess:
 
     def client(self) -> redis.Redis:
         """A raw synchronous client, for looking and for meddling."""
-        return redis.Redis(port=self.port, decode_responses=True)
+        return redis.Redis(port=self.port, password=self._password or None, decode_responses=True)
 
     def flush(self) -> None:
         with self.client() as client:

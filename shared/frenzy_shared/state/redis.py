@@ -70,13 +70,15 @@ class RedisStore:
             Misconfigured: the server would lose jobs, is too old, or holds newer functions.
             Unavailable: it could not be reached in time.
         """
-        store = cls(_client(url, connections=64, timeout_s=5.0), _client(url, 4, 30.0))
+        probe = _client(url, connections=1, timeout_s=5.0, retries=0)
         try:
-            await store._prepare_within(wait_s)
-        except BaseException:
-            await store.close()
-            raise
-        return store
+            await _prepare_within(wait_s, probe)
+        finally:
+            await probe.aclose()
+        return cls(
+            _client(url, connections=64, timeout_s=5.0, retries=3),
+            _client(url, connections=8, timeout_s=_LONGEST_WAIT_S + 5, retries=3),
+        )
 
     # -- changes ------------------------------------------------------------------------------
 
@@ -111,7 +113,7 @@ class RedisStore:
 
     async def job(self, job: JobId) -> JobRecord | None:
         """Read one record."""
-        return _job(await self._ask(self._redis.hgetall(f"{_P}job:{job}")))
+        return _job(await _ask(self._redis.hgetall(f"{_P}job:{job}")))
 
     async def spec(self, job: JobId) -> Json | None:
         """Read a specification."""
@@ -167,19 +169,19 @@ class RedisStore:
         pipeline = self._redis.pipeline(transaction=True)
         for state in states:
             pipeline.zrange(f"{_P}state:{state}", 0, -1, withscores=True)
-        members = [entry for found in await self._ask(pipeline.execute()) for entry in found]
+        members = [entry for found in await _ask(pipeline.execute()) for entry in found]
         ids = [job for job, _ in sorted(members, key=_sequence)]
         records = await self._records(ids)
         return tuple(from_json(JobRecord, job) for job in records if job["state"] in states)
 
     async def node(self, node: NodeId) -> NodeRecord | None:
         """Read one node."""
-        stored = await self._ask(self._redis.hgetall(f"{_P}node:{node}"))
+        stored = await _ask(self._redis.hgetall(f"{_P}node:{node}"))
         return from_json(NodeRecord, from_texts(stored)) if stored else None
 
     async def cluster(self) -> ClusterSnapshot:
         """Read all nodes and owners at one moment."""
-        stored, owners = await self._ask(self._redis.fcall_ro(f"{server.LIBRARY}_cluster", 0))
+        stored, owners = await _ask(self._redis.fcall_ro(f"{server.LIBRARY}_cluster", 0))
         records = [from_texts(_pairs(flat)) for flat in stored]
         nodes = [from_json(NodeRecord, record) for record in records]
         return ClusterSnapshot(
@@ -201,14 +203,14 @@ class RedisStore:
     async def read_outbox(self, after: str, limit: int) -> tuple[OutboxEntry, ...]:
         """Read entries after a cursor."""
         start = after or await self._cursor()
-        entries = await self._ask(self._redis.xrange(_OUTBOX, min=f"({start}", count=limit))
+        entries = await _ask(self._redis.xrange(_OUTBOX, min=f"({start}", count=limit))
         return tuple(_outbox_entry(cursor, fields) for cursor, fields in entries)
 
     async def wait_outbox(self, after: str, timeout_s: float) -> bool:
         """Wait for an entry after a cursor, on a connection of its own."""
         start = after or await self._cursor()
         block_ms = max(1, rules.milliseconds(min(timeout_s, _LONGEST_WAIT_S)))
-        return bool(await self._ask(self._waiting.xread({_OUTBOX: start}, count=1, block=block_ms)))
+        return bool(await _ask(self._waiting.xread({_OUTBOX: start}, count=1, block=block_ms)))
 
     async def advance_outbox(self, cursor: str) -> None:
         """Remember what is published; drop published entries of more than a day ago."""
@@ -218,7 +220,7 @@ class RedisStore:
 
     async def put_token(self, token: TokenRecord) -> None:
         """Store a token."""
-        await self._ask(self._redis.set(f"{_P}token:{token.id}", dumps(to_json(token))))
+        await _ask(self._redis.set(f"{_P}token:{token.id}", dumps(to_json(token))))
 
     async def token(self, token_id: str) -> TokenRecord | None:
         """Read a token."""
@@ -227,21 +229,21 @@ class RedisStore:
 
     async def set_quota(self, project: ProjectName, max_unfinished_jobs: int) -> None:
         """Limit a project's unfinished jobs."""
-        await self._ask(self._redis.set(f"{_P}quota:{project}", max_unfinished_jobs))
+        await _ask(self._redis.set(f"{_P}quota:{project}", max_unfinished_jobs))
 
     async def counts(self) -> Mapping[str, int]:
         """Return jobs per state."""
         pipeline = self._redis.pipeline(transaction=True)
         for state in JobState:
             pipeline.zcard(f"{_P}state:{state}")
-        counts = await self._ask(pipeline.execute())
+        counts = await _ask(pipeline.execute())
         return {state.value: count for state, count in zip(JobState, counts, strict=True)}
 
     async def health(self) -> StoreHealth:
         """Tell whether the store can take work."""
         try:
-            info = await self._ask(self._redis.info("memory"))
-            state = await self._ask(self._redis.hmget(_OUTBOX_STATE, "posted", "published"))
+            info = await _ask(self._redis.info("memory"))
+            state = await _ask(self._redis.hmget(_OUTBOX_STATE, "posted", "published"))
         except FrenzyError as error:
             return StoreHealth(
                 reachable=False, detail=error.message, outbox_lag=0, memory_used_ratio=0.0
@@ -262,44 +264,19 @@ class RedisStore:
 
     # -- inside -------------------------------------------------------------------------------
 
-    async def _prepare_within(self, wait_s: float) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + wait_s
-        while True:
-            try:
-                return await self._prepare()
-            except Unavailable as error:
-                if loop.time() > deadline:
-                    raise
-                log.warning("%s; trying again", error.message)
-            await asyncio.sleep(0.5)
-
-    async def _prepare(self) -> None:
-        info = await self._ask(self._redis.info())
-        config = await self._ask(self._redis.config_get(*server.required_settings()))
-        server.check_server(info, config)
-        stored = await self._ask(self._redis.function_list(server.LIBRARY, withcode=True))
-        ours = server.functions_code()
-        if server.must_load(_library_code(stored), ours):
-            await self._ask(self._redis.function_load(ours, replace=True))
-
     async def _call(self, function: str, *arguments: object) -> Any:  # noqa: ANN401
-        return await self._ask(self._redis.fcall(f"{server.LIBRARY}_{function}", 0, *arguments))
-
-    async def _ask(self, reply: Awaitable[Any]) -> Any:  # noqa: ANN401
-        with _causes():
-            return await reply
+        return await _ask(self._redis.fcall(f"{server.LIBRARY}_{function}", 0, *arguments))
 
     async def _document(self, name: str, owner: str) -> Any:  # noqa: ANN401
-        text = await self._ask(self._redis.get(f"{_P}{name}:{owner}"))
+        text = await _ask(self._redis.get(f"{_P}{name}:{owner}"))
         return None if text is None else loads(text)
 
     async def _list(self, name: str, job: str) -> tuple[Json, ...]:
-        stored = await self._ask(self._redis.lrange(f"{_P}{name}:{job}", 0, -1))
+        stored = await _ask(self._redis.lrange(f"{_P}{name}:{job}", 0, -1))
         return tuple(loads(text) for text in stored)
 
     async def _cursor(self) -> str:
-        return await self._ask(self._redis.hget(_OUTBOX_STATE, "cursor")) or "0-0"
+        return await _ask(self._redis.hget(_OUTBOX_STATE, "cursor")) or "0-0"
 
     async def _newest(
         self, indexes: Sequence[str], before: int | None
@@ -310,7 +287,7 @@ class RedisStore:
             pipeline = self._redis.pipeline(transaction=True)
             for index in indexes:
                 pipeline.zrevrangebyscore(index, top, "-inf", start=0, num=_FETCH, withscores=True)
-            members = [entry for found in await self._ask(pipeline.execute()) for entry in found]
+            members = [entry for found in await _ask(pipeline.execute()) for entry in found]
             newest = sorted(members, key=_sequence, reverse=True)[:_FETCH]
             for record in await self._records([job for job, _ in newest]):
                 yield record
@@ -324,11 +301,34 @@ class RedisStore:
             pipeline = self._redis.pipeline(transaction=False)
             for job in jobs[start : start + _FETCH]:
                 pipeline.hgetall(f"{_P}job:{job}")
-            records += [from_texts(stored) for stored in await self._ask(pipeline.execute())]
+            records += [from_texts(stored) for stored in await _ask(pipeline.execute())]
         return records
 
 
-def _client(url: str, connections: int, timeout_s: float) -> Any:  # noqa: ANN401
+async def _prepare_within(wait_s: float, client: Any) -> None:  # noqa: ANN401
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait_s
+    while True:
+        try:
+            return await _prepare(client)
+        except Unavailable as error:
+            if loop.time() > deadline:
+                raise
+            log.warning("%s; trying again", error.message)
+        await asyncio.sleep(0.5)
+
+
+async def _prepare(client: Any) -> None:  # noqa: ANN401
+    info = await _ask(client.info())
+    config = await _ask(client.config_get(*server.required_settings()))
+    server.check_server(info, config)
+    stored = await _ask(client.function_list(server.LIBRARY, withcode=True))
+    ours = server.functions_code()
+    if server.must_load(_library_code(stored), ours):
+        await _ask(client.function_load(ours, replace=True))
+
+
+def _client(url: str, *, connections: int, timeout_s: float, retries: int) -> Any:  # noqa: ANN401
     """Return a client that reconnects and repeats calls; every call is safe to repeat."""
     pool = redis.asyncio.BlockingConnectionPool.from_url(
         url,
@@ -338,9 +338,14 @@ def _client(url: str, connections: int, timeout_s: float) -> Any:  # noqa: ANN40
         socket_connect_timeout=2.0,
         health_check_interval=15,
         decode_responses=True,
-        retry=Retry(ExponentialWithJitterBackoff(base=0.05, cap=1.0), 5),
+        retry=Retry(ExponentialWithJitterBackoff(base=0.05, cap=1.0), retries),
     )
     return redis.asyncio.Redis.from_pool(pool)
+
+
+async def _ask(reply: Awaitable[Any]) -> Any:  # noqa: ANN401
+    with _causes():
+        return await reply
 
 
 @contextmanager
