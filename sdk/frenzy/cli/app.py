@@ -1,0 +1,88 @@
+"""The command tree. A command's module is imported only when that command runs."""
+
+import logging
+import sys
+from collections.abc import Collection, Sequence
+from importlib import import_module
+from typing import Final
+
+import typer
+
+from frenzy.cli import exits
+from frenzy_shared.errors import FrenzyError
+
+# name -> ("module:function" below frenzy.cli.commands, the first line of its docstring)
+COMMANDS: Final = {
+    "up": ("local:up", "Start everything on this machine."),
+    "down": ("local:down", "Drain and stop what `frenzy up` started."),
+    "demo": ("demo:demo", "Train four real jobs on an emulated mixed cluster and watch them."),
+    "plan": ("submit:plan", "Show ranked plans for a job on this cluster. No side effects."),
+    "submit": ("submit:submit", "Submit a job and follow it."),
+    "list": ("jobs:list_", "List jobs, newest first."),
+    "get": ("jobs:get", "Show one job's fields."),
+    "describe": ("jobs:describe", "Show a job's whole story: timeline, placement, memory."),
+    "explain": ("jobs:explain", "Say why a job waits, or why it runs as it does."),
+    "logs": ("follow:logs", "Show what a job's ranks wrote."),
+    "events": ("follow:events", "Show a job's events."),
+    "wait": ("jobs:wait", "Wait until jobs are over; the exit code is the outcome."),
+    "cancel": ("jobs:cancel", "Cancel jobs."),
+    "nodes": ("cluster:nodes", "List nodes and their GPUs."),
+    "doctor": ("doctor:doctor", "Check this machine and say what to do about problems."),
+    "version": ("cluster:version", "Print versions."),
+}
+
+
+def build(wanted: Collection[str]) -> typer.Typer:
+    """Make the command tree. Only the ``wanted`` commands are imported; of others it has a line."""
+    tree = _typer()
+    tree.callback()(_root)
+    for name, (where, line) in COMMANDS.items():
+        if name in wanted:
+            module, _, function = where.partition(":")
+            command = getattr(import_module(f"frenzy.cli.commands.{module}"), function)
+            tree.command(name)(command)
+        else:
+            tree.command(name, help=line)(_root)
+    return tree
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line and return the exit code. A known error is one line and hints."""
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    wanted = next((word for word in arguments if not word.startswith("-")), "")
+    try:
+        build({wanted})(list(arguments), prog_name="frenzy")
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else int(exits.Exit.ERROR)
+    except FrenzyError as error:
+        say_error(error)
+        return exits.of_error(error)
+    return exits.Exit.OK
+
+
+def say_error(error: FrenzyError) -> None:
+    """Write an error for a person: what is wrong, then what to do."""
+    lines = [f"error: {error.message}"]
+    if len(error.problems) > 1:
+        lines += [f"  {item.pointer or '/'}: {item.detail}" for item in error.problems]
+    lines += [f"  try: {hint}" for hint in error.suggestions]
+    sys.stderr.write("\n".join(lines) + "\n")
+
+
+def _typer() -> typer.Typer:
+    # Plain help and errors: importing rich would cost a third of the time that --help may take.
+    return typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+def _root() -> None:
+    """Submit a model. Don't pick GPUs.
+
+    Frenzy predicts how much memory training takes, chooses GPUs of this cluster and the
+    parallelism, trains, and says why. Begin with: frenzy demo
+    """

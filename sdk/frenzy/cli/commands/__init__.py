@@ -1,0 +1,1 @@
+"""The commands, one module a group; ``frenzy.cli.app.COMMANDS`` names them."""

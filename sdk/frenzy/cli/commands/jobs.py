@@ -1,0 +1,221 @@
+"""``frenzy list | get | describe | explain | wait | cancel``."""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from frenzy.cli import exits, output, show
+from frenzy.cli.options import Format, JobArgument, JobArguments, Output, Quiet, Url
+from frenzy.client import Client
+from frenzy.errors import FrenzyError
+from frenzy_shared.domain.job import TERMINAL, JobState
+from frenzy_shared.messages.http import ExplainView, JobView, TimelineEntry
+from frenzy_shared.units import parse_duration_s
+
+_COLUMNS: dict[str, Any] = {
+    "id": lambda job: job.id,
+    "name": lambda job: job.name,
+    "state": lambda job: show.state(job.state),
+    "reason": lambda job: job.reason or (job.pending.reason if job.pending else ""),
+    "gpus": show.devices,
+    "step": lambda job: job.last_step,
+    "loss": lambda job: f"{job.last_loss:.3f}" if job.last_loss is not None else None,
+    "age": lambda job: show.age(job.created_at),
+}
+_WIDE: dict[str, Any] = {
+    "project": lambda job: job.project,
+    "attempt": lambda job: job.attempt,
+    "priority": lambda job: job.priority,
+    "by": lambda job: job.submitted_by,
+    "message": lambda job: job.message or (job.pending.message if job.pending else ""),
+}
+
+
+def list_(
+    *,
+    state: Annotated[
+        list[JobState] | None, typer.Option(help="Only this state; may be repeated.")
+    ] = None,
+    project: Annotated[str | None, typer.Option(help="Only this project.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only with this label.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    quiet: Quiet = False,
+    output_: Output = Format.TABLE,
+    url: Url = None,
+) -> None:
+    """List jobs, newest first."""
+    labels = dict(_label(text) for text in label or ())
+    with Client(url) as client:
+        found = client.jobs(project=project, states=state or (), labels=labels)
+        views = [job.view for job, _ in zip(found, range(limit), strict=False)]
+    chosen = Format.NAME if quiet else output_
+    output.write_list(views, chosen, _COLUMNS, wide=_WIDE, name=lambda job: job.id)
+    if not views and chosen is Format.TABLE:
+        output.err().print("no jobs; submit one: frenzy submit -f job.yaml")
+
+
+def get(job: JobArgument, *, output_: Output = Format.TABLE, url: Url = None) -> None:
+    """Show one job's fields."""
+    with Client(url) as client:
+        view = client.job(job).view
+    if output_ in (Format.JSON, Format.YAML):
+        output.write_data(output.as_json(view), output_)
+    else:
+        output.write_list([view], output_, _COLUMNS, wide=_WIDE, name=lambda item: item.id)
+
+
+def describe(job: JobArgument, *, output_: Output = Format.TABLE, url: Url = None) -> None:
+    """Show a job's whole story: timeline, placement, memory."""
+    with Client(url) as client:
+        handle = client.job(job)
+        timeline = handle.timeline()
+        capacities = show.capacities(client.nodes())
+    if output_ in (Format.JSON, Format.YAML):
+        entries = [output.as_json(entry) for entry in timeline]
+        output.write_data({**output.as_json(handle.view), "timeline": entries}, output_)
+        return
+    console = output.out()
+    console.print(_facts(handle.view))
+    if handle.view.plan is not None:
+        kind = handle.view.plan.kind
+        console.print(show.plan_block(handle.view.plan, capacities.get(kind)))
+    if handle.view.ranks:
+        console.print(Text("\nranks: predicted and observed peak", style="bold"))
+        console.print(show.ranks(handle.view))
+    console.print(Text("\ntimeline", style="bold"))
+    console.print(_timeline_table(timeline))
+
+
+def explain(job: JobArgument, *, output_: Output = Format.TABLE, url: Url = None) -> None:
+    """Say why a job waits, or why it runs as it does."""
+    with Client(url) as client:
+        handle = client.job(job)
+        pending = handle.explain()
+        found = handle.plans()
+        capacities = show.capacities(client.nodes())
+    if output_ in (Format.JSON, Format.YAML):
+        output.write_data(output.as_json(pending), output_)
+        return
+    console = output.out()
+    console.print(_why(handle.view, pending))
+    if found is not None:
+        console.print()
+        console.print(show.plans(found, capacities))
+
+
+def wait(
+    jobs: JobArguments,
+    *,
+    timeout: Annotated[
+        str | None, typer.Option(help="Give up after this long, for example 30m.")
+    ] = None,
+    quiet: Quiet = False,
+    url: Url = None,
+) -> None:
+    """Wait until jobs are over; the exit code is the outcome.
+
+    With several jobs it is the outcome of the first that did not succeed.
+    """
+    seconds = _timeout_s(timeout)
+    outcome = exits.Exit.OK
+    with Client(url) as client:
+        for job in jobs:
+            view = client.job(job).wait(seconds)
+            outcome = outcome or exits.of_job(view.state, view.reason)
+            if not quiet:
+                sys.stdout.write(f"{view.id} {view.state} {view.reason}".rstrip() + "\n")
+    raise typer.Exit(outcome)
+
+
+def cancel(jobs: JobArguments, *, quiet: Quiet = False, url: Url = None) -> None:
+    """Cancel jobs."""
+    failed: FrenzyError | None = None
+    with Client(url) as client:
+        for job in jobs:
+            try:
+                view = client.job(job).cancel()
+            except FrenzyError as error:
+                output.err().print(f"{job}: {error.message}", markup=False)
+                failed = failed or error
+            else:
+                sys.stdout.write(f"{view.id}\n" if quiet else f"{view.id} {view.state}\n")
+    if failed is not None:
+        raise typer.Exit(exits.of_error(failed))
+
+
+def _facts(job: JobView) -> RenderableType:
+    rows = Table.grid(padding=(0, 2))
+    facts: dict[str, object] = {
+        "job": f"{job.id}  {job.name}  (project {job.project})",
+        "state": show.state(job.state),
+        "reason": " ".join(filter(None, (job.reason, job.message))),
+        "waits": f"{job.pending.reason}: {job.pending.message}" if job.pending else "",
+        "nearest": job.pending.nearest if job.pending else "",
+        "gpus": show.devices(job),
+        "attempt": job.attempt,
+        "progress": f"step {job.last_step}, loss {job.last_loss:.4f}"
+        if job.last_step is not None and job.last_loss is not None
+        else "",
+        "checkpoint": f"step {job.checkpoint_step}" if job.checkpoint_step is not None else "",
+        "submitted": f"{job.created_at:%Y-%m-%d %H:%M:%S} UTC by {job.submitted_by or '-'}",
+        "ran": _ran(job),
+    }
+    for name, value in facts.items():
+        if value not in (None, ""):
+            shown = value if isinstance(value, Text) else Text(output.printable(str(value)))
+            rows.add_row(name, shown)
+    return rows
+
+
+def _ran(job: JobView) -> str:
+    if job.started_at is None:
+        return ""
+    end = job.finished_at or job.updated_at
+    return show.duration((end - job.started_at).total_seconds())
+
+
+def _timeline_table(entries: tuple[TimelineEntry, ...]) -> Table:
+    return output.table(
+        {
+            "time": [f"{entry.time:%H:%M:%S}" for entry in entries],
+            "state": [show.state(entry.state) for entry in entries],
+            "attempt": [entry.attempt or None for entry in entries],
+            "reason": [entry.reason for entry in entries],
+            "message": [entry.message for entry in entries],
+        }
+    )
+
+
+def _why(job: JobView, pending: ExplainView) -> Text:
+    lines = [f"{job.id} {job.name} is {job.state}"]
+    if pending.reason or pending.message:
+        lines.append(": ".join(filter(None, (pending.reason, pending.message))))
+    if pending.nearest:
+        lines.append(f"nearest: {pending.nearest}")
+    if pending.position is not None and job.state not in TERMINAL:
+        lines.append(f"position in the queue: {pending.position}")
+    if job.devices:
+        lines.append(f"it has {show.devices(job)}")
+    return Text("\n".join(output.printable(line) for line in lines))
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--label")
+    return key, value
+
+
+def _timeout_s(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return parse_duration_s(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--timeout") from None

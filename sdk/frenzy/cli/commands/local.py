@@ -1,0 +1,138 @@
+"""``frenzy up`` and ``frenzy down``."""
+
+import asyncio
+import sys
+from typing import Annotated
+
+import typer
+
+from frenzy.cli import output
+from frenzy.cli.options import Format, Output, Quiet
+from frenzy.local import control
+from frenzy.local.drain import attempts_alive
+from frenzy.local.layout import Layout, default_layout
+from frenzy.local.options import (
+    DEFAULT_PORT,
+    Options,
+    default_nodes,
+    parse_emulated,
+    parse_replicas,
+)
+from frenzy.local.processes import ProcessMark
+from frenzy.local.status import Phase, Status
+from frenzy.local.supervisor import supervise
+from frenzy_shared.errors import Unavailable
+
+
+def up(
+    *,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Where the API listens; 0 is any free port.")
+    ] = DEFAULT_PORT,
+    emulated: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Emulated GPUs, <node>:<kind>:<count>:<memory>:<speed>;... "
+            "Without it: this machine's NVIDIA GPUs, or three emulated nodes if there are none.",
+        ),
+    ] = None,
+    replicas: Annotated[
+        str, typer.Option(metavar="NAME=N,...", help="For example gateway=2,marp=2,scheduler=2.")
+    ] = "",
+    detach: Annotated[
+        bool,
+        typer.Option("--detach/--foreground", "-d", help="Go to the background when ready."),
+    ] = True,
+    quiet: Quiet = False,
+    output_: Output = Format.TABLE,
+) -> None:
+    """Start everything on this machine.
+
+    Servers, services and this machine's agent run in the background; no root, no Docker. Data is
+    kept below $XDG_DATA_HOME/frenzy. A second `up` says what runs.
+    """
+    layout = default_layout()
+    layout.create()
+    with control.exclusive(layout) as ours:
+        if not ours:
+            raise Unavailable("another `frenzy up` is starting it right now")
+        status = control.running(layout)
+        if status is None:
+            options = Options(
+                port=port,
+                nodes=parse_emulated(emulated) if emulated is not None else default_nodes(),
+                replicas=parse_replicas(replicas),
+            )
+            control.prepare(layout, options)
+            if not detach:
+                _foreground(layout)
+                return
+            control.start(layout)
+        elif status.phase is Phase.STOPPING:
+            raise Unavailable("it is stopping; try again when `frenzy down` is done")
+        already = status is not None and status.phase is Phase.READY
+        with output.err().status("starting") as spinner:
+            status = control.wait_ready(layout, spinner.update)
+    control.remember_server(layout, status.url)
+    _announce(layout, status, output_, quiet=quiet, already=already)
+
+
+def down(
+    *,
+    keep_jobs: Annotated[
+        bool, typer.Option("--keep-jobs", help="Leave running jobs' ranks alone.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Drain and stop what `frenzy up` started.
+
+    Running jobs save a checkpoint and wait in the queue: the next `up` goes on with them.
+    Nothing that is stored is removed.
+    """
+    layout = default_layout()
+    with output.err().status("stopping") as spinner:
+        stopped = control.stop(layout, spinner.update, keep_jobs=keep_jobs)
+    if not quiet:
+        sys.stderr.write("stopped\n" if stopped else "nothing was running\n")
+        if stopped and keep_jobs:
+            nodes = (layout.root / "nodes").glob("*")
+            sys.stderr.write(f"{len(attempts_alive(nodes))} attempts go on; next: frenzy up\n")
+
+
+def _foreground(layout: Layout) -> None:
+    sys.stderr.write(f"logs: {layout.logs}; Ctrl-C stops everything\n")
+    asyncio.run(supervise(layout))
+
+
+def _announce(
+    layout: Layout, status: Status, output_: Format, *, quiet: bool, already: bool
+) -> None:
+    if output_ in (Format.JSON, Format.YAML):
+        children = [
+            {"name": c.name, "pid": c.mark.pid if c.mark else None, "restarts": c.restarts}
+            for c in status.children
+        ]
+        found = {"url": status.url, "logs": str(layout.logs), "processes": children}
+        output.write_data(found, output_)
+        return
+    sys.stdout.write(f"{status.url}\n")
+    if quiet:
+        return
+    console = output.err()
+    console.print(f"Frenzy {'already runs' if already else 'is up'}. Logs: {layout.logs}")
+    rows = status.children
+    console.print(
+        output.table(
+            {
+                "process": [c.name for c in rows],
+                "pid": [_pid(c.mark) for c in rows],
+                "restarts": [c.restarts for c in rows],
+            }
+        )
+    )
+    console.print("next: frenzy nodes    frenzy submit -f job.yaml    frenzy down")
+
+
+def _pid(mark: ProcessMark | None) -> str:
+    return str(mark.pid) if mark is not None and mark.alive else "gone"

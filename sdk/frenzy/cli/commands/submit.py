@@ -1,0 +1,107 @@
+"""``frenzy plan`` and ``frenzy submit``."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frenzy.cli import exits, output, show, watching
+from frenzy.cli.options import File, Format, NoInput, Output, Project, Quiet, Url, Yes
+from frenzy.client import Client
+from frenzy.errors import NoFeasiblePlan
+from frenzy.job import Job
+from frenzy.specs import LocalSpec, localize, parse_yaml, read
+from frenzy_shared.domain.plan import PlanSet
+from frenzy_shared.messages.codec import to_json
+
+
+def plan(
+    file: File, *, output_: Output = Format.TABLE, project: Project = "default", url: Url = None
+) -> None:
+    """Show ranked plans for a job on this cluster. No side effects."""
+    with Client(url) as client:
+        found = client.plan(_spec(file), project=project)
+        if output_ in (Format.JSON, Format.YAML):
+            output.write_data(to_json(found), output_)
+        elif output_ is Format.NAME:
+            sys.stdout.writelines(f"{item.id}\n" for item in found.plans)
+        else:
+            capacities = show.capacities(client.nodes())
+            limit = 20 if output_ is Format.WIDE else 3
+            output.out().print(show.plans(found, capacities, limit=limit))
+    if not found.feasible:
+        raise typer.Exit(exits.Exit.INFEASIBLE)
+
+
+def submit(
+    file: File,
+    *,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Do not follow the job's log.")
+    ] = False,
+    yes: Yes = False,
+    no_input: NoInput = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="Show the plan and stop.")
+    ] = False,
+    force_queue: Annotated[
+        bool, typer.Option(help="Wait for new nodes when nothing can ever fit.")
+    ] = False,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="Submitting again under this key gives the same job.")
+    ] = None,
+    project: Project = "default",
+    quiet: Quiet = False,
+    output_: Output = Format.TABLE,
+    url: Url = None,
+) -> None:
+    """Submit a job and follow it.
+
+    Shows the plan and asks before anything is created (-y, --no-input or no terminal: does not
+    ask). Writes the job's id to stdout, then follows its log; Ctrl-C stops following, not the job.
+    """
+    with Client(url) as client:
+        spec = _spec(file)
+        found = client.plan(spec, project=project)
+        if not quiet:
+            output.err().print(show.plans(found, show.capacities(client.nodes())))
+        if not found.feasible and not force_queue:
+            raise _infeasible(found)
+        if dry_run:
+            return
+        if (
+            not (yes or no_input)
+            and output.interactive()
+            and not typer.confirm("Submit this job?", default=True, err=True)
+        ):
+            output.err().print("nothing was submitted")
+            raise typer.Exit(exits.Exit.ERROR)
+        job = client.submit(
+            spec, project=project, idempotency_key=idempotency_key, force_queue=force_queue
+        )
+        _announce(client, job, output_, quiet=quiet)
+        if not detach:
+            watching.follow_to_end(job, machine=output_ is not Format.TABLE)
+
+
+def _announce(client: Client, job: Job, output_: Format, *, quiet: bool) -> None:
+    if output_ in (Format.JSON, Format.YAML):
+        output.write_data(output.as_json(job.view), output_)
+    else:
+        sys.stdout.write(f"{job.id}\n")
+    sys.stdout.flush()
+    if not quiet:
+        output.err().print(f"submitted {job.name} to {client.url}; next: frenzy describe {job.id}")
+
+
+def _infeasible(found: PlanSet) -> NoFeasiblePlan:
+    hints = tuple(f"change {pin}" for pin in dict.fromkeys(r.pin for r in found.refused) if pin)
+    message = found.message or "no plan can ever fit this cluster"
+    return NoFeasiblePlan(message, suggestions=(*hints, "--force-queue waits for new nodes"))
+
+
+def _spec(file: str) -> LocalSpec:
+    if file == "-":
+        return localize(parse_yaml(sys.stdin.read()), Path.cwd())
+    return read(file)

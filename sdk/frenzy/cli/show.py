@@ -1,0 +1,217 @@
+"""How Frenzy's things look to a person: memory bars, plans, a job's numbers."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from frenzy.cli.output import printable, table
+from frenzy_shared.domain.job import JobState
+from frenzy_shared.domain.plan import PlanSet, RefusedPlan, ResourcePlan
+from frenzy_shared.messages.http import JobView, NodeView
+from frenzy_shared.units import format_bytes
+
+_BAR_WIDTH: Final = 36
+_COLOURS: Final = ("blue", "cyan", "green", "yellow", "magenta", "red")
+_STATE_COLOURS: Final = {
+    JobState.RUNNING: "cyan",
+    JobState.SUCCEEDED: "green",
+    JobState.FAILED: "red",
+    JobState.CANCELLED: "yellow",
+}
+
+
+def state(value: JobState) -> Text:
+    """Return a state in its colour."""
+    return Text(value, style=_STATE_COLOURS.get(value, ""))
+
+
+def duration(seconds: float) -> str:
+    """Render seconds as people say them: 42 s, 12 min, 3.5 h, 2.1 d."""
+    for limit, unit_s, unit in ((90, 1, "s"), (5400, 60, "min"), (129_600, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / unit_s:.{0 if seconds >= 10 * unit_s else 1}f} {unit}"
+    return f"{seconds / 86_400:.1f} d"
+
+
+def age(moment: datetime | None, now: datetime | None = None) -> str | None:
+    """Render how long ago a moment was."""
+    if moment is None:
+        return None
+    return duration(max(0.0, ((now or datetime.now(UTC)) - moment).total_seconds()))
+
+
+def devices(job: JobView) -> str | None:
+    """Render where a job runs: ``2 x A100 on node-a, node-b``."""
+    if not job.devices:
+        return None
+    nodes = ", ".join(dict.fromkeys(device.node for device in job.devices))
+    return f"{len(job.devices)} x {job.kind} on {nodes}"
+
+
+def plan_title(plan: ResourcePlan) -> str:
+    """Render what a plan uses."""
+    how = plan.parallelism
+    parts = [
+        f"{plan.device_count} x {plan.kind}",
+        f"ZeRO-{how.zero_stage}",
+        f"micro-batch {how.micro_batch_size}",
+        f"accumulation {how.gradient_accumulation_steps}",
+        str(how.precision),
+    ]
+    parts += [f"tensor {how.tensor}"] if how.tensor > 1 else []
+    parts += [f"pipeline {how.pipeline}"] if how.pipeline > 1 else []
+    parts += ["activation checkpointing"] if how.activation_checkpointing != "none" else []
+    return ", ".join(parts)
+
+
+def memory_bar(plan: ResourcePlan, capacity_bytes: int | None) -> Text:
+    """Draw a plan's predicted peak by term; the empty part is what the GPU has beyond it."""
+    terms = [term for term in plan.memory.terms if term.size_bytes > 0]
+    total = sum(term.size_bytes for term in terms)
+    full = max(total, capacity_bytes or 0, 1)
+    bar = Text()
+    for index, term in enumerate(terms):
+        width = round(_BAR_WIDTH * term.size_bytes / full)
+        bar.append("\N{FULL BLOCK}" * width, style=_COLOURS[index % len(_COLOURS)])
+    bar.append("\N{LIGHT SHADE}" * max(0, _BAR_WIDTH - len(bar)), style="dim")
+    peak = plan.memory.allocated
+    bar.append(
+        f" {format_bytes(peak.expected)} ({format_bytes(peak.low)} to {format_bytes(peak.high)})"
+    )
+    if capacity_bytes:
+        bar.append(f" of {format_bytes(capacity_bytes)}")
+    return bar
+
+
+def memory_terms(plan: ResourcePlan) -> Text:
+    """List the terms of the peak in the bar's colours, largest first."""
+    shown = [(i, term) for i, term in enumerate(t for t in plan.memory.terms if t.size_bytes > 0)]
+    line = Text()
+    for index, term in sorted(shown, key=lambda pair: -pair[1].size_bytes):
+        line.append("\N{BLACK SQUARE} ", style=_COLOURS[index % len(_COLOURS)])
+        line.append(f"{term.name} {format_bytes(term.size_bytes)}  ")
+    return line
+
+
+def plans(found: PlanSet, capacities: dict[str, int], *, limit: int = 3) -> RenderableType:
+    """Show ranked plans, the best in full, then why other options were refused."""
+    parts: list[RenderableType] = []
+    if found.plans:
+        parts += [plan_block(found.plans[0], capacities.get(found.plans[0].kind)), Text()]
+        others = found.plans[1:limit]
+        if others:
+            parts += [Text("other plans", style="bold"), _plan_table(others), Text()]
+    else:
+        parts.append(Text(f"no plan fits: {printable(found.message)}", style="bold red"))
+    if found.refused:
+        parts += [Text("refused", style="bold"), _refused_table(found.refused)]
+    return Group(*parts)
+
+
+def plan_block(plan: ResourcePlan, capacity_bytes: int | None) -> RenderableType:
+    """Show one plan with its memory bar, time and reason."""
+    rows = Table.grid(padding=(0, 2))
+    rows.add_row("plan", Text(plan_title(plan), style="bold"))
+    rows.add_row("memory", memory_bar(plan, capacity_bytes))
+    rows.add_row("", memory_terms(plan))
+    rows.add_row("peak at", Text(f"{plan.memory.moment} (per GPU, {plan.memory.mode})"))
+    speed = plan.speed
+    rows.add_row(
+        "time",
+        f"about {duration(speed.total_s)}, {speed.tokens_per_s:,.0f} tokens/s, "
+        f"{speed.device_hours:.3g} GPU-hours",
+    )
+    if plan.why:
+        rows.add_row("why", Text(printable(plan.why)))
+    return rows
+
+
+def ranks(job: JobView) -> RenderableType:
+    """Compare predicted and observed peaks, rank by rank."""
+    predicted = job.plan.memory.allocated.expected if job.plan else None
+    rows = job.ranks
+    return table(
+        {
+            "rank": [row.rank for row in rows],
+            "where": [_where(job, row.rank) for row in rows],
+            "exit": [row.exit_code for row in rows],
+            "predicted peak": [format_bytes(predicted) if predicted else None for _ in rows],
+            "observed peak": [_bytes(row.peak_allocated_bytes) for row in rows],
+            "error": [error_percent(predicted, row.peak_allocated_bytes) for row in rows],
+            "loss": [loss_change(row.loss_first, row.loss_last) for row in rows],
+            "tokens/s": [_number(row.tokens_per_second) for row in rows],
+        }
+    )
+
+
+def error_percent(predicted: int | None, observed: int | None) -> str | None:
+    """Render how far a prediction was from the measurement, signed."""
+    if not predicted or not observed:
+        return None
+    return f"{100 * (predicted - observed) / observed:+.1f} %"
+
+
+def loss_change(first: float | None, last: float | None) -> str | None:
+    """Render how the loss went."""
+    if first is None or last is None:
+        return None
+    return f"{first:.3f} -> {last:.3f}"
+
+
+def capacities(nodes: Sequence[NodeView]) -> dict[str, int]:
+    """Return the smallest memory of each kind of GPU."""
+    found: dict[str, int] = {}
+    for node in nodes:
+        for device in node.devices:
+            known = found.get(device.kind, device.memory_bytes)
+            found[device.kind] = min(known, device.memory_bytes)
+    return found
+
+
+def gpu_summary(node: NodeView) -> str:
+    """Render a node's GPUs: ``2 x A100 (40.0 GiB)``."""
+    ordered = sorted(node.devices, key=lambda device: (device.kind, device.memory_bytes))
+    groups = groupby(ordered, key=lambda device: (device.kind, device.memory_bytes))
+    return ", ".join(
+        f"{len(list(group))} x {kind} ({format_bytes(size)})" for (kind, size), group in groups
+    )
+
+
+def _plan_table(found: Sequence[ResourcePlan]) -> Table:
+    return table(
+        {
+            "plan": [plan_title(plan) for plan in found],
+            "peak": [format_bytes(plan.memory.allocated.expected) for plan in found],
+            "time": [duration(plan.speed.total_s) for plan in found],
+            "why": [plan.why for plan in found],
+        }
+    )
+
+
+def _refused_table(refused: Sequence[RefusedPlan]) -> Table:
+    return table(
+        {
+            "option": [item.option for item in refused],
+            "reason": [item.reason for item in refused],
+            "because of": [item.pin for item in refused],
+        }
+    )
+
+
+def _where(job: JobView, rank: int) -> str | None:
+    if rank >= len(job.devices):
+        return None
+    return f"{job.devices[rank].node}/{job.devices[rank].device}"
+
+
+def _bytes(count: int | None) -> str | None:
+    return None if count is None else format_bytes(count)
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else f"{value:,.0f}"

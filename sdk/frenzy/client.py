@@ -1,0 +1,232 @@
+"""The clients: ``Client`` blocks, ``AsyncClient`` awaits; both drive the same operations."""
+
+import uuid
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Self
+
+import httpx
+
+from frenzy import config, operations, specs, uploads
+from frenzy._version import __version__
+from frenzy.exchange import Operation, Retry
+from frenzy.job import AsyncJob, Job
+from frenzy.transport import AsyncTransport, Transport
+from frenzy_shared.domain.job import JobState
+from frenzy_shared.domain.plan import PlanSet
+from frenzy_shared.messages.http import JobList, JobView, NodeView, VersionView
+
+_PAGE_SIZE = 100
+
+
+class Client:
+    """A connection to one Frenzy server.
+
+    Without arguments it uses FRENZY_URL and FRENZY_TOKEN, then what ``frenzy up`` wrote.
+    Errors are ``FrenzyError`` subclasses; calls are retried where that is safe (it always is:
+    submits carry an idempotency key).
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        retry: Retry | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        server = config.resolve(url, token)
+        self.url = server.url
+        self._retry = retry or Retry()
+        self._http = httpx.Client(
+            base_url=server.url, headers=_headers(server.token), transport=transport
+        )
+        self._io = Transport(self._http)
+
+    def plan(self, spec: specs.SpecSource, *, project: str = "default") -> PlanSet:
+        """Return ranked plans for this cluster. No side effects; local files are not sent."""
+        local = specs.read(spec)
+        return self._io.run(operations.plan(self._retry, local.preview(), project=project))
+
+    def submit(
+        self,
+        spec: specs.SpecSource,
+        *,
+        project: str = "default",
+        idempotency_key: str | None = None,
+        force_queue: bool = False,
+    ) -> Job:
+        """Submit a job: pack local paths, send what the server lacks, create the job.
+
+        With the same ``idempotency_key`` and specification the same job comes back.
+
+        Raises:
+            NoFeasiblePlan: it can never fit this cluster (``force_queue`` waits for new nodes).
+            InvalidSpec: naming the wrong field.
+        """
+        with uploads.packed(specs.read(spec)) as ready:
+            self._io.run(operations.upload(self._retry, ready.blobs))
+        done = self._io.run(
+            operations.submit(
+                self._retry,
+                ready.spec,
+                key=idempotency_key or str(uuid.uuid4()),
+                project=project,
+                force_queue=force_queue,
+            )
+        )
+        return Job(self._io, self._retry, done.job)
+
+    def job(self, job: str) -> Job:
+        """Return one job by id."""
+        return Job(self._io, self._retry, self._io.run(operations.get(self._retry, job)))
+
+    def jobs(
+        self,
+        *,
+        project: str | None = None,
+        states: Iterable[JobState | str] = (),
+        labels: Mapping[str, str] | None = None,
+    ) -> Iterator[Job]:
+        """Yield jobs, newest first, over as many pages as there are."""
+        ask = _Pages(self._retry, project, tuple(states), labels or {})
+        while ask.more:
+            for view in ask.take(self._io.run(ask.next())):
+                yield Job(self._io, self._retry, view)
+
+    def nodes(self) -> tuple[NodeView, ...]:
+        """Return all nodes with their devices."""
+        return self._io.run(operations.nodes(self._retry))
+
+    def version(self) -> VersionView:
+        """Return the server's version."""
+        return self._io.run(operations.version(self._retry))
+
+    def close(self) -> None:
+        """Close connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncClient:
+    """``Client`` for asyncio: the same methods, awaited."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        retry: Retry | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        server = config.resolve(url, token)
+        self.url = server.url
+        self._retry = retry or Retry()
+        self._http = httpx.AsyncClient(
+            base_url=server.url, headers=_headers(server.token), transport=transport
+        )
+        self._io = AsyncTransport(self._http)
+
+    async def plan(self, spec: specs.SpecSource, *, project: str = "default") -> PlanSet:
+        """Return ranked plans for this cluster. No side effects; local files are not sent."""
+        local = specs.read(spec)
+        return await self._io.run(operations.plan(self._retry, local.preview(), project=project))
+
+    async def submit(
+        self,
+        spec: specs.SpecSource,
+        *,
+        project: str = "default",
+        idempotency_key: str | None = None,
+        force_queue: bool = False,
+    ) -> AsyncJob:
+        """Submit a job; see ``Client.submit``."""
+        async with uploads.packed_async(specs.read(spec)) as ready:
+            await self._io.run(operations.upload(self._retry, ready.blobs))
+        done = await self._io.run(
+            operations.submit(
+                self._retry,
+                ready.spec,
+                key=idempotency_key or str(uuid.uuid4()),
+                project=project,
+                force_queue=force_queue,
+            )
+        )
+        return AsyncJob(self._io, self._retry, done.job)
+
+    async def job(self, job: str) -> AsyncJob:
+        """Return one job by id."""
+        return AsyncJob(self._io, self._retry, await self._io.run(operations.get(self._retry, job)))
+
+    async def jobs(
+        self,
+        *,
+        project: str | None = None,
+        states: Iterable[JobState | str] = (),
+        labels: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[AsyncJob]:
+        """Yield jobs, newest first, over as many pages as there are."""
+        ask = _Pages(self._retry, project, tuple(states), labels or {})
+        while ask.more:
+            for view in ask.take(await self._io.run(ask.next())):
+                yield AsyncJob(self._io, self._retry, view)
+
+    async def nodes(self) -> tuple[NodeView, ...]:
+        """Return all nodes with their devices."""
+        return await self._io.run(operations.nodes(self._retry))
+
+    async def version(self) -> VersionView:
+        """Return the server's version."""
+        return await self._io.run(operations.version(self._retry))
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class _Pages:
+    """Where a listing is: which page comes next, and whether there is one."""
+
+    def __init__(
+        self,
+        retry: Retry,
+        project: str | None,
+        states: tuple[JobState | str, ...],
+        labels: Mapping[str, str],
+    ) -> None:
+        self._ask = partial(
+            operations.page,
+            retry,
+            project=project,
+            states=states,
+            labels=labels,
+            page_size=_PAGE_SIZE,
+        )
+        self._token = ""
+        self.more = True
+
+    def next(self) -> Operation[JobList]:
+        return self._ask(page_token=self._token)
+
+    def take(self, page: JobList) -> tuple[JobView, ...]:
+        self._token = page.next_page_token
+        self.more = bool(page.next_page_token)
+        return page.jobs
+
+
+def _headers(token: str) -> dict[str, str]:
+    headers = {"User-Agent": f"frenzy/{__version__}"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    return headers

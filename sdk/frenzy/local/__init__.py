@@ -1,0 +1,1 @@
+"""Run all of Frenzy on one machine: no root, no Docker (`frenzy up`, `frenzy demo`)."""

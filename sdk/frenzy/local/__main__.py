@@ -1,0 +1,22 @@
+"""``python -m frenzy.local <folder>``: the supervisor that `frenzy up` leaves in the background."""
+
+import logging
+import sys
+from pathlib import Path
+
+from frenzy.local.layout import Layout
+from frenzy.local.supervisor import supervise
+from frenzy_shared.errors import Misconfigured
+from frenzy_shared.runtime import main
+
+
+async def run() -> None:
+    """Supervise the folder named on the command line."""
+    if len(sys.argv) != 2:
+        raise Misconfigured("usage: python -m frenzy.local <folder>")
+    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    await supervise(Layout(Path(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,171 @@
+"""Look at this machine: what Frenzy needs, what is missing, what to do about it."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+from frenzy import config
+from frenzy.client import Client
+from frenzy.exchange import Retry
+from frenzy.local import binaries, control, servers
+from frenzy.local.layout import Layout, default_layout
+from frenzy.local.options import DEFAULT_PORT, has_nvidia_gpus
+from frenzy.local.ports import require_free
+from frenzy_shared.errors import FrenzyError
+from frenzy_shared.units import GIB, format_bytes
+
+_LOW_DISK_BYTES: Final = 5 * GIB
+
+
+class Verdict(StrEnum):
+    """How a check went. ``warn``: Frenzy works, with a limit."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One finding; ``remedy`` is empty when there is nothing to do."""
+
+    name: str
+    verdict: Verdict
+    detail: str
+    remedy: str = ""
+
+
+def checks() -> Iterator[Check]:
+    """Yield findings one by one; some take a moment."""
+    layout = default_layout()
+    yield _python()
+    yield from _packages()
+    yield _program(binaries.NATS)
+    yield _program(binaries.VALKEY)
+    yield _checked("server configurations", lambda: str(servers.deploy_folder()))
+    yield _gpus()
+    yield _disk(layout)
+    yield _shared_memory()
+    yield _port(layout)
+    yield _credentials()
+    yield _server()
+
+
+def _python() -> Check:
+    found = ".".join(map(str, sys.version_info[:3]))
+    fine = sys.version_info >= (3, 11) and sys.platform == "linux"
+    return Check(
+        name="python",
+        verdict=Verdict.OK if fine else Verdict.FAIL,
+        detail=f"{found} on {sys.platform}",
+        remedy="" if fine else "Frenzy needs Python 3.11 or newer on Linux",
+    )
+
+
+def _packages() -> Iterator[Check]:
+    for name, remedy in (
+        ("torch", "pip install torch"),
+        ("deepspeed", "pip install torch, then: pip install 'frenzy[node]'"),
+        ("transformers", "pip install 'frenzy[node]'"),
+        ("nats-py", "pip install 'frenzy[server]'"),
+        ("redis", "pip install 'frenzy[server]'"),
+        ("fastapi", "pip install 'frenzy[server]'"),
+    ):
+        try:
+            yield Check(name=name, verdict=Verdict.OK, detail=version(name))
+        except PackageNotFoundError:
+            # A client needs none of them.
+            yield Check(name=name, verdict=Verdict.WARN, detail="not installed", remedy=remedy)
+
+
+def _program(program: binaries.Program) -> Check:
+    def look() -> str:
+        server = binaries.find(program)
+        return f"{server.version_text} ({server.origin}: {server.path})"
+
+    return _checked(program.title, look)
+
+
+def _gpus() -> Check:
+    if has_nvidia_gpus():
+        return Check(name="gpus", verdict=Verdict.OK, detail="NVML sees NVIDIA GPUs")
+    detail = "no NVIDIA GPU: `frenzy up` emulates a mixed cluster on the CPU"
+    return Check(name="gpus", verdict=Verdict.WARN, detail=detail)
+
+
+def _disk(layout: Layout) -> Check:
+    folder = next(p for p in (layout.root, *layout.root.parents) if p.exists())
+    free = shutil.disk_usage(folder).free
+    detail = f"{format_bytes(free)} free under {folder}"
+    if not os.access(folder, os.W_OK):
+        remedy = "set XDG_DATA_HOME to a folder of yours"
+        return Check(
+            name="data folder", verdict=Verdict.FAIL, detail=f"cannot write {folder}", remedy=remedy
+        )
+    low = free < _LOW_DISK_BYTES
+    return Check(
+        name="data folder",
+        verdict=Verdict.WARN if low else Verdict.OK,
+        detail=detail,
+        remedy="checkpoints and logs need space: free some" if low else "",
+    )
+
+
+def _shared_memory() -> Check:
+    free = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else 0  # noqa: S108
+    low = free < GIB // 4
+    return Check(
+        name="shared memory",
+        verdict=Verdict.WARN if low else Verdict.OK,
+        detail=f"{format_bytes(free)} free in /dev/shm",
+        remedy="in a container: docker run --shm-size=1g" if low else "",
+    )
+
+
+def _port(layout: Layout) -> Check:
+    status = control.running(layout)
+    if status is not None:
+        return Check(name="port", verdict=Verdict.OK, detail=f"`frenzy up` serves {status.url}")
+
+    def look() -> str:
+        require_free(DEFAULT_PORT)
+        return f"{DEFAULT_PORT} is free"
+
+    return _checked("port", look, otherwise=Verdict.WARN)
+
+
+def _credentials() -> Check:
+    path = config.user_file()
+    if not path.exists():
+        return Check(name="credentials", verdict=Verdict.OK, detail=f"no {path} yet")
+    mode = path.stat().st_mode & 0o777
+    open_to_others = bool(mode & 0o077)
+    return Check(
+        name="credentials",
+        verdict=Verdict.FAIL if open_to_others else Verdict.OK,
+        detail=f"{path} has mode {mode:04o}",
+        remedy=f"chmod 600 {path}" if open_to_others else "",
+    )
+
+
+def _server() -> Check:
+    def look() -> str:
+        with Client(retry=Retry(attempts=1)) as client:
+            nodes = client.nodes()
+            return f"{client.url} answers, {len(nodes)} nodes"
+
+    return _checked("server", look, otherwise=Verdict.WARN)
+
+
+def _checked(name: str, look: Callable[[], str], *, otherwise: Verdict = Verdict.FAIL) -> Check:
+    try:
+        return Check(name=name, verdict=Verdict.OK, detail=look())
+    except FrenzyError as error:
+        remedy = next(iter(error.suggestions), "")
+        return Check(name=name, verdict=otherwise, detail=error.message, remedy=remedy)

@@ -1,0 +1,132 @@
+"""What `frenzy up` was asked for, checked."""
+
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Self
+
+from frenzy_shared.domain.ids import is_name
+from frenzy_shared.errors import Misconfigured
+from frenzy_shared.units import parse_bytes
+
+DEFAULT_PORT: Final = 8642
+SERVICES: Final = ("gateway", "marp", "scheduler")
+# Three nodes, three kinds; the middle kind is on two nodes, so that a gang can span them.
+MIXED_CLUSTER: Final = (
+    "node-a:emulated-rtx2080ti:2:96MiB:0.5;"
+    "node-b:emulated-a100-40:1:256MiB:1.0;"
+    "node-c:emulated-a100-40:1:256MiB:1.0;"
+    "node-c:emulated-a100-80:1:512MiB:1.5"
+)
+_EXAMPLE: Final = 'write for example "node-a:emulated-a100:2:384MiB:1.0;node-b:..."'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What to run. ``nodes``: agent name -> emulated devices as the agent reads them.
+
+    An empty text of devices means the machine's real GPUs. ``port`` 0 is any free port.
+    ``die_with_parent``: the supervisor stops when the process that started it is gone.
+    """
+
+    port: int = DEFAULT_PORT
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    replicas: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)  # further FRENZY_* of all services
+    stop_grace_s: float = 30.0
+    die_with_parent: bool = False
+    write_user_config: bool = True
+
+    def count(self, service: str) -> int:
+        """Return how many replicas of a service run."""
+        return self.replicas.get(service, 1)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON-ready data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        """Read what ``to_json`` made."""
+        return cls(**value)
+
+
+def parse_emulated(text: str) -> dict[str, str]:
+    """Parse ``<node>:<kind>:<count>:<memory>:<speed>;...`` into devices per node.
+
+    Raises:
+        Misconfigured: naming the part that is wrong.
+    """
+    nodes: dict[str, list[str]] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(";"))):
+        node, *device = part.split(":")
+        if len(device) != 4:
+            raise Misconfigured(f"--emulated: {part!r} has not five parts", suggestions=(_EXAMPLE,))
+        if not is_name(node):
+            raise Misconfigured(f"--emulated: {node!r} is not a node name (a-z, 0-9, '-')")
+        _check_device(part, *device)
+        nodes.setdefault(node, []).append(":".join(device))
+    if not nodes:
+        raise Misconfigured("--emulated names no device", suggestions=(_EXAMPLE,))
+    return {node: ",".join(devices) for node, devices in nodes.items()}
+
+
+def parse_replicas(text: str) -> dict[str, int]:
+    """Parse ``gateway=2,scheduler=2``.
+
+    Raises:
+        Misconfigured: an unknown service or not a count from 1 to 16.
+    """
+    replicas = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, _, count = part.partition("=")
+        if name not in SERVICES or not re.fullmatch("[0-9]{1,2}", count):
+            raise Misconfigured(
+                f"--replicas: {part!r} is not <service>=<count>",
+                suggestions=(f"services: {', '.join(SERVICES)}; for example gateway=2,marp=2",),
+            )
+        if not 1 <= int(count) <= 16:
+            raise Misconfigured(f"--replicas: {name}={count} is not between 1 and 16")
+        replicas[name] = int(count)
+    return replicas
+
+
+def default_nodes() -> dict[str, str]:
+    """Return this machine's NVIDIA GPUs as one node, or else the emulated mixed cluster."""
+    return {host_name(): ""} if has_nvidia_gpus() else parse_emulated(MIXED_CLUSTER)
+
+
+def host_name() -> str:
+    """Return this machine's name as a node name."""
+    cleaned = re.sub("[^a-z0-9-]+", "-", socket.gethostname().lower()).strip("-")[:63].strip("-")
+    return cleaned or "node"
+
+
+def has_nvidia_gpus() -> bool:
+    """Ask NVML whether there is a GPU; no driver or no library means no."""
+    try:
+        import pynvml  # noqa: PLC0415 - of the extra frenzy[node]; absent on a client
+    except ImportError:
+        return False
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return False
+    try:
+        return bool(pynvml.nvmlDeviceGetCount())
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _check_device(part: str, kind: str, count: str, memory: str, speed: str) -> None:
+    if not is_name(kind):
+        raise Misconfigured(f"--emulated: {kind!r} in {part!r} is not a kind name (a-z, 0-9, '-')")
+    if not re.fullmatch("[1-9][0-9]{0,2}", count):
+        raise Misconfigured(f"--emulated: {count!r} in {part!r} is not a count from 1 to 999")
+    try:
+        parse_bytes(memory)
+    except ValueError as error:
+        raise Misconfigured(f"--emulated: {part!r}: {error}") from None
+    if not re.fullmatch(r"\d+(\.\d+)?", speed) or not 0 < float(speed) <= 100:
+        raise Misconfigured(f"--emulated: {speed!r} in {part!r} is not a speed (1.0: this CPU)")

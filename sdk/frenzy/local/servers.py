@@ -1,0 +1,83 @@
+"""Commands and configuration of the two servers, from the files in ``deploy/``."""
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from string import Template
+
+from frenzy.local.binaries import Server
+from frenzy.local.credentials import Credentials
+from frenzy.local.files import write_private
+from frenzy.local.layout import Layout
+from frenzy_shared.errors import Misconfigured
+
+
+def deploy_folder() -> Path:
+    """Return the folder of server configurations: in the package, else of the checkout.
+
+    Raises:
+        Misconfigured: neither is there (a broken installation).
+    """
+    package = Path(__file__).parents[1]
+    for folder in (package / "_deploy", package.parents[1] / "deploy"):
+        if (folder / "nats" / "nats.conf").is_file():
+            return folder
+    raise Misconfigured(
+        f"the server configurations are missing from {package}",
+        suggestions=("install Frenzy again: pip install --force-reinstall --no-deps frenzy",),
+    )
+
+
+def nats_command(server: Server, layout: Layout, port: int, secret: Credentials) -> list[str]:
+    """Write the configuration of nats-server and return its command."""
+    template = Template((deploy_folder() / "nats" / "nats.conf").read_text(encoding="utf-8"))
+    store = layout.server("nats")
+    store.mkdir(exist_ok=True)
+    config = layout.configs / "nats.conf"
+    write_private(config, template.substitute(STORE_DIR=store, PORT=port, TOKEN=secret.nats_token))
+    return [str(server.path), "-c", str(config)]
+
+
+def valkey_command(server: Server, layout: Layout, port: int, secret: Credentials) -> list[str]:
+    """Write the configuration of valkey-server and return its command."""
+    data = layout.server("valkey")
+    data.mkdir(exist_ok=True)
+    config = layout.configs / "valkey.conf"
+    lines = (
+        f'include "{deploy_folder() / "valkey" / "valkey.conf"}"',
+        f"requirepass {secret.redis_password}",
+        f'dir "{data}"',
+        f"port {port}",
+        'logfile ""',
+    )
+    write_private(config, "\n".join(lines) + "\n")
+    return [str(server.path), str(config)]
+
+
+def require_packages() -> None:
+    """Check that the extras which the services need are installed.
+
+    Raises:
+        Misconfigured: naming what is missing.
+    """
+    needed = {
+        "server": ("nats", "redis", "fastapi", "uvicorn", "pydantic_settings", "opentelemetry"),
+        "node": ("torch", "deepspeed", "transformers", "psutil"),
+    }
+    missing = {
+        extra: [name for name in names if find_spec(name) is None]
+        for extra, names in needed.items()
+    }
+    names = [name for group in missing.values() for name in group]
+    if names:
+        raise Misconfigured(
+            f"not installed: {', '.join(names)}",
+            suggestions=("pip install torch", "pip install 'frenzy[all]'"),
+        )
+
+
+def child_environment() -> dict[str, str]:
+    """Return what every child inherits: how to find programs, nothing of the caller's secrets."""
+    passed = ("HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+    found = {name: os.environ[name] for name in passed if name in os.environ}
+    return {**found, "PATH": os.environ.get("PATH", os.defpath), "PYTHONUNBUFFERED": "1"}

@@ -1,0 +1,165 @@
+"""Which processes make up Frenzy on one machine, in the order in which they start."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from frenzy.local import binaries, servers
+from frenzy.local.child import ChildSpec, Probe
+from frenzy.local.credentials import Credentials
+from frenzy.local.layout import Layout
+from frenzy.local.options import Options
+from frenzy.local.ports import free_ports
+from frenzy.local.probes import http_ready, nats_ready, valkey_ready
+
+_HOST: Final = "127.0.0.1"
+_AGENT_STOP_S: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """Everything to run. ``servers`` are ready before ``services`` start."""
+
+    url: str
+    servers: tuple[ChildSpec, ...]
+    services: tuple[ChildSpec, ...]
+    nats_url: str
+    redis_url: str
+
+
+def build(layout: Layout, options: Options, secret: Credentials) -> Stack:
+    """Choose ports, write the servers' configuration and return the processes.
+
+    Raises:
+        Misconfigured: a server program or a configuration is missing.
+    """
+    nats_port, valkey_port, http_port = free_ports(3)
+    http_port = options.port or http_port
+    nats = binaries.find(binaries.NATS)
+    valkey = binaries.find(binaries.VALKEY)
+    make = _Maker(
+        layout=layout,
+        options=options,
+        nats_url=f"nats://{secret.nats_token}@{_HOST}:{nats_port}",
+        redis_url=f"redis://:{secret.redis_password}@{_HOST}:{valkey_port}/0",
+    )
+    return Stack(
+        url=f"http://{_HOST}:{http_port}",
+        servers=(
+            make.server(
+                "nats",
+                servers.nats_command(nats, layout, nats_port, secret),
+                nats_ready(nats_port),
+            ),
+            make.server(
+                "valkey",
+                servers.valkey_command(valkey, layout, valkey_port, secret),
+                valkey_ready(valkey_port, secret.redis_password),
+            ),
+        ),
+        services=(
+            *make.replicated("marp"),
+            *make.replicated("scheduler"),
+            *make.agents(),
+            *make.gateways(http_port, secret),
+        ),
+        nats_url=make.nats_url,
+        redis_url=make.redis_url,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Maker:
+    layout: Layout
+    options: Options
+    nats_url: str
+    redis_url: str
+
+    def server(self, name: str, argv: list[str], ready: Probe) -> ChildSpec:
+        return ChildSpec(
+            name=name,
+            argv=argv,
+            environment=servers.child_environment(),
+            folder=self.layout.root,
+            log=self.layout.log(name),
+            ready=ready,
+        )
+
+    def replicated(self, service: str) -> list[ChildSpec]:
+        return [
+            self._service(name, service, self.layout.server(service), {})
+            for name in _names(service, self.options.count(service))
+        ]
+
+    def agents(self) -> list[ChildSpec]:
+        return [
+            self._service(
+                f"agent-{node}",
+                "orchestrator",
+                self.layout.node(node),
+                {
+                    "FRENZY_NODE": node,
+                    "FRENZY_ADDRESS": f"127.0.1.{number}",
+                    "FRENZY_EMULATED_DEVICES": devices,
+                    "FRENZY_BLOBS": str(self.layout.blobs),
+                    "FRENZY_CHECKPOINTS_DIR": str(self.layout.checkpoints),
+                },
+            )
+            for number, (node, devices) in enumerate(self.options.nodes.items(), start=1)
+        ]
+
+    def gateways(self, port: int, secret: Credentials) -> list[ChildSpec]:
+        names = _names("gateway", self.options.count("gateway"))
+        ports = [port, *free_ports(len(names) - 1)]
+        return [
+            self._service(
+                name,
+                "gateway",
+                self.layout.server("gateway"),
+                {
+                    "FRENZY_HTTP_HOST": _HOST,
+                    "FRENZY_HTTP_PORT": str(listen),
+                    "FRENZY_BLOBS": str(self.layout.blobs),
+                    "FRENZY_ADMIN_TOKEN": secret.admin_token,
+                },
+                ready=http_ready(listen, "/readyz"),
+            )
+            for name, listen in zip(names, ports, strict=True)
+        ]
+
+    def _service(
+        self,
+        name: str,
+        service: str,
+        data: Path,
+        own: Mapping[str, str],
+        *,
+        ready: Probe | None = None,
+    ) -> ChildSpec:
+        data.mkdir(parents=True, exist_ok=True)
+        (metrics,) = free_ports(1)
+        environment = {
+            **servers.child_environment(),
+            **self.options.settings,
+            "FRENZY_NATS_URL": self.nats_url,
+            "FRENZY_REDIS_URL": self.redis_url,
+            "FRENZY_DATA_DIR": str(data),
+            "FRENZY_INSTANCE": name,
+            "FRENZY_METRICS_PORT": str(metrics),
+            **own,
+        }
+        return ChildSpec(
+            name=name,
+            argv=[sys.executable, "-P", "-m", f"frenzy_{service}"],
+            environment=environment,
+            folder=self.layout.root,
+            log=self.layout.log(name),
+            ready=ready or http_ready(metrics, "/metrics"),
+            stop_within_s=_AGENT_STOP_S,
+        )
+
+
+def _names(service: str, count: int) -> list[str]:
+    return [service] if count == 1 else [f"{service}-{number}" for number in range(1, count + 1)]

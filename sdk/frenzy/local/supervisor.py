@@ -1,0 +1,213 @@
+"""Keep the processes of one machine's Frenzy alive, start and stop them in order."""
+
+import asyncio
+import ctypes
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from frenzy.client import AsyncClient
+from frenzy.exchange import Retry
+from frenzy.local import credentials, stack
+from frenzy.local.child import Child, ChildSpec, Exited
+from frenzy.local.drain import drain
+from frenzy.local.files import read_json
+from frenzy.local.layout import Layout
+from frenzy.local.options import Options
+from frenzy.local.processes import ProcessMark, end_all
+from frenzy.local.status import ChildStatus, Phase, Status, hold
+from frenzy_shared.bus.nats import NatsBus
+from frenzy_shared.errors import FrenzyError, Unavailable
+
+KEEP_JOBS: Final = "keep-jobs"  # a file of that name in the root: the next stop leaves ranks
+
+_NODES_UP_S: Final = 60.0
+_STALE_GRACE_S: Final = 15.0
+_SET_PARENT_DEATH_SIGNAL: Final = 1
+
+
+class Supervisor:
+    """Runs the whole until it is told to stop. Made once per process."""
+
+    def __init__(self, layout: Layout, options: Options) -> None:
+        self._layout = layout
+        self._options = options
+        self._children: list[Child] = []
+        self._phase = Phase.STARTING
+        self._detail = ""
+        self._url = ""
+        self._me = ProcessMark.of(os.getpid())
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Start everything, keep it alive until ``stop`` is set, and stop everything.
+
+        Raises:
+            FrenzyError: something did not start; what had started is stopped again.
+        """
+        self._end_stale_children()
+        try:
+            starting = asyncio.ensure_future(self._start())
+            stopping = asyncio.ensure_future(stop.wait())
+            await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()  # raises what went wrong
+                self._tell(Phase.READY, "")
+                await stopping
+            else:
+                await _cancel(starting)
+            await self._stop()
+        except BaseException as error:
+            await self._stop_children(self._children)
+            self._tell(Phase.FAILED, _explain(error))
+            raise
+
+    async def _start(self) -> None:
+        self._tell(Phase.STARTING, "preparing")
+        secret = credentials.load_or_make(self._layout)
+        plan = stack.build(self._layout, self._options, secret)
+        self._url = plan.url
+        await self._start_stage(plan.servers, "starting nats-server and valkey-server")
+        self._tell(Phase.STARTING, "creating streams")
+        await _create_streams(plan.nats_url)
+        await self._start_stage(plan.services, "starting services and agents")
+        self._tell(Phase.STARTING, "waiting for nodes")
+        await self._wait_for_nodes(plan.url, secret.admin_token)
+
+    async def _start_stage(self, specs: Sequence[ChildSpec], step: str) -> None:
+        self._tell(Phase.STARTING, step)
+        stage = [Child(spec, self._write) for spec in specs]
+        self._children += stage
+        tasks = [asyncio.create_task(_start_child(child, self._layout)) for child in stage]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                await _cancel(task)
+
+    async def _wait_for_nodes(self, url: str, token: str) -> None:
+        wanted = set(self._options.nodes)
+        client = AsyncClient(url, token, retry=Retry(attempts=2))
+        try:
+            async with asyncio.timeout(_NODES_UP_S), client:
+                while wanted:
+                    with suppress(Unavailable):
+                        wanted -= {n.id for n in await client.nodes() if n.state == "UP"}
+                    await asyncio.sleep(0.1 if wanted else 0)
+        except TimeoutError:
+            raise Unavailable(
+                f"not UP after {_NODES_UP_S:.0f} s: {', '.join(sorted(wanted))}",
+                suggestions=(f"look into {self._layout.logs}",),
+            ) from None
+
+    async def _stop(self) -> None:
+        """Stop in order: scheduling, training, agents and services, servers."""
+        by_name = {child.spec.name: child for child in self._children}
+        schedulers = [c for name, c in by_name.items() if name.startswith("scheduler")]
+        last = [by_name[name] for name in ("nats", "valkey") if name in by_name]
+        keep = self._layout.root / KEEP_JOBS
+        if keep.exists():
+            keep.unlink()
+        else:
+            self._tell(Phase.STOPPING, "asking training to save and stop")
+            await self._stop_children(schedulers)
+            nodes = [self._layout.node(name) for name in self._options.nodes]
+            await drain(nodes, self._options.stop_grace_s)
+        self._tell(Phase.STOPPING, "stopping services")
+        await self._stop_children([c for c in self._children if c not in last])
+        self._tell(Phase.STOPPING, "stopping servers")
+        await self._stop_children(last)
+        self._children = []
+        self._tell(Phase.STOPPED, "")
+
+    async def _stop_children(self, children: Sequence[Child]) -> None:
+        await asyncio.gather(*(child.stop() for child in children))
+
+    def _end_stale_children(self) -> None:
+        """End what an earlier supervisor left when it was killed; ranks are left alone."""
+        earlier = Status.read(self._layout.status)
+        if earlier is not None:
+            end_all(earlier.marks, _STALE_GRACE_S)
+
+    def _tell(self, phase: Phase, detail: str) -> None:
+        self._phase, self._detail = phase, detail
+        self._write()
+
+    def _write(self) -> None:
+        Status(
+            phase=self._phase,
+            detail=self._detail,
+            url=self._url,
+            supervisor=self._me,
+            children=tuple(
+                ChildStatus(
+                    name=child.spec.name,
+                    mark=child.mark,
+                    restarts=child.restarts,
+                    last_exit=child.last_exit,
+                )
+                for child in self._children
+            ),
+        ).write(self._layout.status)
+
+
+async def supervise(layout: Layout) -> None:
+    """Be the supervisor of a folder, as its ``options.json`` says, until SIGTERM or SIGINT.
+
+    Raises:
+        FrenzyError: something did not start, or the folder already has a supervisor.
+    """
+    options = Options.from_json(read_json(layout.options) or {})
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    if options.die_with_parent:
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+    with hold(layout.lock) as ours:
+        if not ours:
+            raise Unavailable(f"another supervisor runs in {layout.root}")
+        await Supervisor(layout, options).run(stop)
+
+
+async def _start_child(child: Child, layout: Layout) -> None:
+    name = child.spec.name
+    hint = (f"look into {layout.log(name)}",)
+    try:
+        await child.start()
+    except Exited as error:
+        text = f"{error}: {_last_line(child)}"
+        raise Unavailable(text, suggestions=hint) from None
+    except TimeoutError:
+        seconds = child.spec.ready_within_s
+        text = f"{name} is not ready after {seconds:.0f} s: {_last_line(child)}"
+        raise Unavailable(text, suggestions=hint) from None
+
+
+async def _create_streams(nats_url: str) -> None:
+    bus = await NatsBus.connect(nats_url, name="up")
+    try:
+        await bus.ensure_streams()
+    finally:
+        await bus.close()
+
+
+async def _cancel(task: "asyncio.Future[None]") -> None:
+    """Cancel until it is done: on Python 3.11 one cancellation can get lost in a library."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait((task,), timeout=0.2)
+
+
+def _explain(error: BaseException) -> str:
+    if isinstance(error, FrenzyError):
+        return "\n".join((error.message, *(f"  try: {hint}" for hint in error.suggestions)))
+    return f"{type(error).__name__}: {error}"
+
+
+def _last_line(child: Child) -> str:
+    with child.spec.log.open("rb") as log:
+        log.seek(0, os.SEEK_END)
+        log.seek(max(0, log.tell() - 4096))
+        lines = log.read().decode("utf-8", "replace").strip().splitlines()
+    return lines[-1][:500] if lines else "it wrote nothing"

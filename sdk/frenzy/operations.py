@@ -1,0 +1,231 @@
+"""What the API can do, as operations (see ``exchange``): each is written once for both clients."""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+from pydantic import ValidationError
+
+from frenzy.errors import FrenzyError, NotFound, TimedOut, Unreachable
+from frenzy.exchange import Answer, Call, Operation, Pause, Retry, exchange
+from frenzy_shared.domain.job import TERMINAL, JobState
+from frenzy_shared.domain.plan import PlanSet
+from frenzy_shared.messages.base import Wire
+from frenzy_shared.messages.http import (
+    ExplainView,
+    JobList,
+    JobView,
+    NodeList,
+    NodeView,
+    PlanResult,
+    SeriesView,
+    Timeline,
+    TimelineEntry,
+    VersionView,
+)
+from frenzy_shared.messages.spec import JobSpec
+
+W = TypeVar("W", bound=Wire)
+
+_FIRST_POLL_S: Final = 0.2
+_LAST_POLL_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """A job that the server accepted. ``created`` is False when the key had been used before."""
+
+    job: JobView
+    created: bool
+
+
+def upload(retry: Retry, blobs: Mapping[str, Path]) -> Operation[int]:
+    """Send the blobs (path by digest) that the server lacks; return how many those were."""
+    sent = 0
+    for digest, path in blobs.items():
+        where = f"/blobs/{digest}"
+        known = yield from exchange(Call(method="HEAD", path=where), retry, accept=frozenset({404}))
+        if known.status == 404:
+            yield from exchange(Call(method="PUT", path=where, file=path), retry)
+            sent += 1
+    return sent
+
+
+def submit(
+    retry: Retry, spec: JobSpec, *, key: str, project: str, force_queue: bool
+) -> Operation[Submitted]:
+    """Submit under an idempotency key."""
+    call = Call(
+        method="POST",
+        path="/jobs",
+        query=(("project", project), ("force_queue", str(force_queue).lower())),
+        headers={"Idempotency-Key": key},
+        json=spec.model_dump(mode="json", exclude_none=True),
+    )
+    answer = yield from exchange(call, retry)
+    return Submitted(job=_decode(JobView, answer), created=answer.status == 201)
+
+
+def plan(retry: Retry, spec: JobSpec, *, project: str) -> Operation[PlanSet]:
+    """Ask for ranked plans; nothing is stored."""
+    body = spec.model_dump(mode="json", exclude_none=True)
+    query = (("project", project),)
+    answer = yield from exchange(Call(method="POST", path="/plans", query=query, json=body), retry)
+    return _decode(PlanResult, answer).plans
+
+
+def page(
+    retry: Retry,
+    *,
+    project: str | None,
+    states: Iterable[JobState | str],
+    labels: Mapping[str, str],
+    page_size: int,
+    page_token: str,
+) -> Operation[JobList]:
+    """Read one page of the list of jobs."""
+    query = [("page_size", str(page_size))]
+    query += [("project", project)] if project is not None else []
+    query += [("state", str(state)) for state in states]
+    query += [(f"label.{key}", value) for key, value in labels.items()]
+    query += [("page_token", page_token)] if page_token else []
+    answer = yield from _get(retry, "/jobs", tuple(query))
+    return _decode(JobList, answer)
+
+
+def get(retry: Retry, job: str) -> Operation[JobView]:
+    """Read one job."""
+    answer = yield from _get(retry, job_path(job))
+    return _decode(JobView, answer)
+
+
+def cancel(retry: Retry, job: str) -> Operation[JobView]:
+    """Cancel a job; cancelling twice is one cancel."""
+    answer = yield from exchange(Call(method="POST", path=f"{job_path(job)}:cancel"), retry)
+    return _decode(JobView, answer)
+
+
+def wait(
+    retry: Retry,
+    job: str,
+    *,
+    timeout_s: float | None,
+    patience_s: float = 120.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> Operation[JobView]:
+    """Poll until the job is over. A server that is away for up to ``patience_s`` is waited for.
+
+    Raises:
+        TimedOut: ``timeout_s`` passed first.
+    """
+    start = last_answer = clock()
+    pause = _FIRST_POLL_S
+    while True:
+        try:
+            view = yield from get(retry, job)
+        except Unreachable:
+            if clock() - last_answer > patience_s:
+                raise
+        else:
+            last_answer = clock()
+            if view.state in TERMINAL:
+                return view
+        left = None if timeout_s is None else timeout_s - (clock() - start)
+        if left is not None and left <= 0:
+            raise TimedOut(f"job {job} is not over after {timeout_s:g} s")
+        yield Pause(seconds=pause if left is None else min(pause, left))
+        pause = min(_LAST_POLL_S, pause * 1.3)
+
+
+def explain(retry: Retry, job: str) -> Operation[ExplainView]:
+    """Ask the scheduler why a job is where it is."""
+    answer = yield from _get(retry, f"{job_path(job)}/explain")
+    return _decode(ExplainView, answer)
+
+
+def timeline(retry: Retry, job: str) -> Operation[tuple[TimelineEntry, ...]]:
+    """Read a job's transitions, oldest first."""
+    answer = yield from _get(retry, f"{job_path(job)}/timeline")
+    return _decode(Timeline, answer).entries
+
+
+def job_plans(retry: Retry, job: str) -> Operation[PlanSet | None]:
+    """Read the plans that were stored for a job; ``None`` before it was planned."""
+    try:
+        answer = yield from _get(retry, f"{job_path(job)}/plans")
+    except NotFound:
+        yield from get(retry, job)  # raises when it is the job that does not exist
+        return None
+    return _decode(PlanResult, answer).plans
+
+
+def metrics(retry: Retry, job: str) -> Operation[tuple[dict[str, Any], ...]]:
+    """Read the kept training metrics, oldest first."""
+    answer = yield from _get(retry, f"{job_path(job)}/metrics")
+    return _decode(SeriesView, answer).points
+
+
+def job_json(retry: Retry, job: str, part: str) -> Operation[Any]:
+    """Read a part of a job that is plain JSON: ``spec`` or ``events``."""
+    answer = yield from _get(retry, f"{job_path(job)}/{part}")
+    try:
+        return json.loads(answer.body)
+    except ValueError:
+        raise _strange(answer) from None
+
+
+def log_text(retry: Retry, job: str, query: tuple[tuple[str, str], ...]) -> Operation[str]:
+    """Read the log so far as text."""
+    call = Call(
+        method="GET", path=f"{job_path(job)}/logs", query=query, headers={"Accept": "text/plain"}
+    )
+    answer = yield from exchange(call, retry)
+    return answer.body.decode("utf-8", "replace")
+
+
+def nodes(retry: Retry) -> Operation[tuple[NodeView, ...]]:
+    """Read all nodes."""
+    answer = yield from _get(retry, "/nodes")
+    return _decode(NodeList, answer).nodes
+
+
+def version(retry: Retry) -> Operation[VersionView]:
+    """Ask who answers."""
+    answer = yield from _get(retry, "/version")
+    return _decode(VersionView, answer)
+
+
+def job_path(job: str) -> str:
+    """Return a job's path; whatever ``job`` holds stays one segment."""
+    return f"/jobs/{quote(job, safe='')}"
+
+
+def log_query(
+    rank: int | None, attempt: int | None, tail: int | None
+) -> tuple[tuple[str, str], ...]:
+    """Build the query that selects log lines."""
+    chosen = {"rank": rank, "attempt": attempt, "tail": tail}
+    return tuple((key, str(value)) for key, value in chosen.items() if value is not None)
+
+
+def _get(retry: Retry, path: str, query: tuple[tuple[str, str], ...] = ()) -> Operation[Answer]:
+    return exchange(Call(method="GET", path=path, query=query), retry)
+
+
+def _decode(kind: type[W], answer: Answer) -> W:
+    try:
+        return kind.decode(answer.body)
+    except ValidationError:
+        raise _strange(answer) from None
+
+
+def _strange(answer: Answer) -> FrenzyError:
+    shown = answer.body[:80].decode("utf-8", "replace")
+    return FrenzyError(
+        f"the answer is not what this version of Frenzy expects: {shown!r}",
+        suggestions=("compare versions: frenzy version", "check that the URL is Frenzy's"),
+    )

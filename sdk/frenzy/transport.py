@@ -1,0 +1,146 @@
+"""The SDK's only network I/O: drive operations and streams with httpx, blocking or not."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import httpx
+
+from frenzy.exchange import Answer, Call, Lost, Operation, Outcome, Pause
+from frenzy.streams import Follower, ServerEvent
+
+T = TypeVar("T")
+
+_TIMEOUT: Final = httpx.Timeout(30.0, connect=5.0)
+_STREAM_TIMEOUT: Final = httpx.Timeout(45.0, connect=5.0)  # the server keeps alive every 15 s
+_CHUNK: Final = 1 << 20
+
+
+class Transport:
+    """Blocking I/O."""
+
+    def __init__(self, http: httpx.Client) -> None:
+        self._http = http
+
+    def run(self, operation: Operation[T]) -> T:
+        """Drive an operation to its result."""
+        try:
+            step = next(operation)
+            while True:
+                step = operation.send(self._perform(step))
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    def follow(self, follower: Follower) -> Iterator[ServerEvent]:
+        """Yield a stream's events, reconnecting as the follower says."""
+        while not follower.ended:
+            outcome: Outcome = Lost(reason="the stream broke off")
+            try:
+                with self._http.stream(**_arguments(follower.next_call(), _STREAM_TIMEOUT)) as got:
+                    if got.status_code == httpx.codes.OK:
+                        for chunk in got.iter_bytes():
+                            yield from follower.feed(chunk)
+                    else:
+                        outcome = _answer(got, got.read())
+            except httpx.TransportError as error:
+                outcome = _lost(error)
+            if not follower.ended:
+                time.sleep(follower.broke(outcome))
+
+    def _perform(self, step: Call | Pause) -> Outcome | None:
+        if isinstance(step, Pause):
+            time.sleep(step.seconds)
+            return None
+        try:
+            if step.file is None:
+                got = self._http.request(**_arguments(step, _TIMEOUT))
+            else:
+                with step.file.open("rb") as file:
+                    got = self._http.request(**_arguments(step, _TIMEOUT), content=file)
+        except httpx.TransportError as error:
+            return _lost(error)
+        return _answer(got, got.content)
+
+
+class AsyncTransport:
+    """Asynchronous I/O."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http = http
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Drive an operation to its result."""
+        try:
+            step = next(operation)
+            while True:
+                step = operation.send(await self._perform(step))
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    async def follow(self, follower: Follower) -> AsyncIterator[ServerEvent]:
+        """Yield a stream's events, reconnecting as the follower says."""
+        while not follower.ended:
+            outcome: Outcome = Lost(reason="the stream broke off")
+            try:
+                arguments = _arguments(follower.next_call(), _STREAM_TIMEOUT)
+                async with self._http.stream(**arguments) as got:
+                    if got.status_code == httpx.codes.OK:
+                        async for chunk in got.aiter_bytes():
+                            for event in follower.feed(chunk):
+                                yield event
+                    else:
+                        outcome = _answer(got, await got.aread())
+            except httpx.TransportError as error:
+                outcome = _lost(error)
+            if not follower.ended:
+                await asyncio.sleep(follower.broke(outcome))
+
+    async def _perform(self, step: Call | Pause) -> Outcome | None:
+        if isinstance(step, Pause):
+            await asyncio.sleep(step.seconds)
+            return None
+        try:
+            if step.file is None:
+                got = await self._http.request(**_arguments(step, _TIMEOUT))
+            else:
+                arguments = _arguments(step, _TIMEOUT)
+                arguments["headers"]["Content-Length"] = str(step.file.stat().st_size)
+                async with aclosing(_chunks(step.file)) as chunks:
+                    got = await self._http.request(**arguments, content=chunks)
+        except httpx.TransportError as error:
+            return _lost(error)
+        return _answer(got, got.content)
+
+
+async def _chunks(path: Path) -> AsyncGenerator[bytes, None]:
+    with path.open("rb") as file:
+        while chunk := await asyncio.to_thread(file.read, _CHUNK):
+            yield chunk
+
+
+def _arguments(call: Call, timeout: httpx.Timeout) -> dict[str, Any]:
+    arguments: dict[str, Any] = {
+        "method": call.method,
+        "url": f"/api/v1{call.path}",
+        "params": list(call.query),
+        "headers": dict(call.headers),
+        "timeout": timeout,
+    }
+    if call.json is not None:
+        arguments["json"] = call.json
+    return arguments
+
+
+def _answer(got: httpx.Response, body: bytes) -> Answer:
+    return Answer(status=got.status_code, headers=got.headers, body=body)
+
+
+def _lost(error: httpx.TransportError) -> Lost:
+    request = error.request
+    where = f"{request.url.scheme}://{request.url.netloc.decode()}"
+    return Lost(reason=f"{where}: {error or type(error).__name__}")

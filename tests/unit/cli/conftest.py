@@ -1,0 +1,3 @@
+from tests.support.cli import cli
+
+__all__ = ["cli"]

@@ -1,0 +1,351 @@
+"""Commands against a scripted server: output, formats, exit codes."""
+
+import json
+
+import httpx
+import pytest
+import yaml
+
+from frenzy.cli.app import COMMANDS, build
+from tests.support.api import (
+    NOW,
+    SPEC,
+    data,
+    held_devices,
+    job_view,
+    node_list,
+    ok,
+    plan,
+    plans,
+    problem,
+    refused_plan,
+    sse,
+)
+from frenzy_shared.messages.http import (
+    ExplainView,
+    JobList,
+    PendingView,
+    RankView,
+    Timeline,
+    TimelineEntry,
+)
+
+
+@pytest.fixture
+def job_file(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(SPEC))
+    return str(path)
+
+
+@pytest.fixture
+def planned(cli):
+    cli.api.on("POST", "/plans", ok(plans(plan(), refused=[refused_plan("")])))
+    cli.api.on("GET", "/nodes", ok(node_list()))
+    return cli
+
+
+def log(number, text):
+    value = {"attempt": 1, "rank": 0, "number": number, "output": "stdout"}
+    return ("log", str(number), {**value, "text": text, "time": "t"})
+
+
+def test_every_command_exists_and_says_what_the_list_says():
+    from importlib import import_module
+
+    build(COMMANDS)
+    for name, (where, line) in COMMANDS.items():
+        module, _, function = where.partition(":")
+        command = getattr(import_module(f"frenzy.cli.commands.{module}"), function)
+        assert command.__doc__.splitlines()[0] == line, name
+
+
+def test_plan_shows_memory_and_why(planned, job_file):
+    result = planned("plan", "-f", job_file)
+    assert result.code == 0 and result.err == ""
+    for text in ("1 x emulated-a100-40", "ZeRO-2", "100 MiB", "of 256 MiB", "optimizer 75.0 MiB"):
+        assert text in result.out
+    assert "the smallest card that fits" in result.out
+    assert "needs 2.1 GiB" in result.out
+    assert "\x1b" not in result.out
+
+
+def test_plan_as_json_is_the_plan_set(planned, job_file):
+    result = planned("plan", "-f", job_file, "-o", "json")
+    assert json.loads(result.out)["plans"][0]["parallelism"]["zero_stage"] == 2
+    assert result.err == ""
+
+
+def test_plan_that_cannot_fit_is_104(cli, job_file):
+    cli.api.on("POST", "/plans", ok(plans(refused=[refused_plan()], message="nothing fits")))
+    cli.api.on("GET", "/nodes", ok(node_list()))
+    result = cli("plan", "-f", job_file)
+    assert result.code == 104
+    assert "nothing fits" in result.out and "resources.kinds" in result.out
+
+
+def test_submit_prints_the_id_on_stdout_and_the_rest_on_stderr(planned, job_file):
+    planned.api.on("POST", "/jobs", ok(job_view(), 201))
+    result = planned("submit", "-f", job_file, "-d")
+    assert result.code == 0
+    assert result.out == "job1\n"
+    assert "ZeRO-2" in result.err and "frenzy describe job1" in result.err
+
+
+def test_attached_submit_follows_to_the_outcome(planned, job_file):
+    planned.api.on("POST", "/jobs", ok(job_view(), 201))
+    planned.api.on("GET", "/jobs/job1/logs", sse(log(1, "step 1"), end="FAILED"))
+    planned.api.on(
+        "GET", "/jobs/job1", ok(job_view(state="FAILED", reason="UserCodeError", message="bug"))
+    )
+    result = planned("submit", "-f", job_file, "-y")
+    assert result.code == 100
+    assert result.out == "job1\n[1.0] step 1\n"
+    assert "UserCodeError" in result.err
+
+
+def test_submit_as_json_keeps_stdout_json(planned, job_file):
+    planned.api.on("POST", "/jobs", ok(job_view(), 201))
+    planned.api.on("GET", "/jobs/job1/logs", sse(log(1, "step 1"), end="SUCCEEDED"))
+    planned.api.on("GET", "/jobs/job1", ok(job_view(state="SUCCEEDED")))
+    result = planned("submit", "-f", job_file, "-y", "-o", "json")
+    assert result.code == 0
+    assert json.loads(result.out)["id"] == "job1"
+
+
+def test_dry_run_creates_nothing(planned, job_file):
+    result = planned("submit", "-f", job_file, "--dry-run")
+    assert result.code == 0 and result.out == ""
+    assert planned.api.sent("POST", "/jobs") == []
+
+
+def test_submit_of_what_cannot_fit_names_the_pin(cli, job_file):
+    cli.api.on("POST", "/plans", ok(plans(refused=[refused_plan()], message="nothing fits")))
+    cli.api.on("GET", "/nodes", ok(node_list()))
+    result = cli("submit", "-f", job_file)
+    assert result.code == 104 and result.out == ""
+    assert "error: nothing fits" in result.err and "resources.kinds" in result.err
+    assert cli.api.sent("POST", "/jobs") == []
+
+
+def test_submit_reads_standard_input(planned, monkeypatch):
+    import io
+
+    monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump(SPEC)))
+    planned.api.on("POST", "/jobs", ok(job_view(), 201))
+    assert planned("submit", "-f", "-", "-d", "-q").out == "job1\n"
+
+
+def test_wrong_specification_lists_every_field(cli, tmp_path):
+    (tmp_path / "bad.yaml").write_text("model: gpt2\nlearning_rate: -1\nzero: 3\n")
+    result = cli("submit", "-f", str(tmp_path / "bad.yaml"))
+    assert result.code == 1
+    for text in ("/learning_rate", "/zero", "/global_batch_size"):
+        assert text in result.err
+    assert "Traceback" not in result.err
+
+
+@pytest.fixture
+def two_jobs(cli):
+    waiting = PendingView(reason="WaitingForCapacity", message="needs 2, 1 is free")
+    views = (
+        job_view("job2", "QUEUED", pending=waiting),
+        job_view(state="RUNNING", last_step=5, last_loss=2.5, **held_devices()),
+    )
+    cli.api.on("GET", "/jobs", ok(JobList(jobs=views)))
+    return cli
+
+
+def test_list_shows_state_reason_and_place(two_jobs):
+    result = two_jobs("list")
+    assert result.code == 0
+    assert "WaitingForCapacity" in result.out
+    assert "1 x emulated-a100-40 on node-b" in result.out
+    assert "needs 2, 1 is free" in two_jobs("list", "-o", "wide").out
+
+
+def test_list_formats(two_jobs):
+    assert two_jobs("list", "-q").out == "job2\njob1\n"
+    assert two_jobs("list", "-o", "name").out == "job2\njob1\n"
+    assert [job["id"] for job in json.loads(two_jobs("list", "-o", "json").out)] == ["job2", "job1"]
+    assert yaml.safe_load(two_jobs("list", "-o", "yaml").out)[1]["last_step"] == 5
+    assert two_jobs("list", "-q", "--limit", "1").out == "job2\n"
+
+
+def test_list_filters_are_sent(two_jobs):
+    two_jobs("list", "--state", "RUNNING", "--state", "QUEUED", "--label", "team=x")
+    params = two_jobs.api.requests[-1].url.params
+    assert params.get_list("state") == ["RUNNING", "QUEUED"]
+    assert params["label.team"] == "x"
+    assert two_jobs("list", "--label", "nonsense").code == 2
+
+
+def test_no_jobs_is_not_an_error(cli):
+    cli.api.on("GET", "/jobs", ok(JobList(jobs=())))
+    result = cli("list")
+    assert result.code == 0 and "frenzy submit" in result.err
+    assert cli("list", "-o", "json").out == "[]\n"
+
+
+def test_a_jobs_name_cannot_write_to_the_terminal(cli):
+    cli.api.on("GET", "/jobs", ok(JobList(jobs=(job_view(name="a\x1b[2Jb[red]c"),))))
+    out = cli("list").out
+    assert "\x1b" not in out and "[red]" in out
+
+
+def test_describe_tells_the_whole_story(cli):
+    rank = RankView(
+        rank=0,
+        exit_code=0,
+        reason="Completed",
+        peak_allocated_bytes=100 * 2**20,
+        loss_first=5.5,
+        loss_last=2.25,
+        tokens_per_second=1234.0,
+    )
+    view = job_view(state="SUCCEEDED", plan=plan(), ranks=(rank,), **held_devices())
+    entries = (TimelineEntry(time=NOW, version=1, state="SUBMITTED"),)
+    cli.api.on("GET", "/jobs/job1", ok(view))
+    cli.api.on("GET", "/jobs/job1/timeline", ok(Timeline(entries=entries)))
+    cli.api.on("GET", "/nodes", ok(node_list()))
+    result = cli("describe", "job1")
+    assert result.code == 0
+    for text in ("SUCCEEDED", "node-b/0", "+0.0 %", "5.500 -> 2.250", "1,234", "SUBMITTED"):
+        assert text in result.out
+    assert json.loads(cli("describe", "job1", "-o", "json").out)["timeline"][0]["version"] == 1
+
+
+def test_explain_says_why(cli):
+    cli.api.on("GET", "/jobs/job1", ok(job_view()))
+    why = ExplainView(
+        job="job1",
+        state="QUEUED",
+        reason="CapacityFragmented",
+        message="2 free, on two nodes",
+        nearest="wait for job7",
+        position=3,
+        source="scheduler",
+    )
+    cli.api.on("GET", "/jobs/job1/explain", ok(why))
+    cli.api.on("GET", "/nodes", ok(node_list()))
+    out = cli("explain", "job1").out
+    for text in ("CapacityFragmented", "2 free, on two nodes", "wait for job7", "queue: 3"):
+        assert text in out
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "code"),
+    [
+        ("SUCCEEDED", "Completed", 0),
+        ("FAILED", "UserCodeError", 100),
+        ("CANCELLED", "ByUser", 103),
+        ("FAILED", "NoFeasiblePlan", 104),
+    ],
+)
+def test_wait_exits_with_the_outcome(cli, state, reason, code):
+    cli.api.on("GET", "/jobs/job1", ok(job_view(state=state, reason=reason)))
+    assert cli("wait", "job1").code == code
+
+
+def test_wait_for_several_is_the_first_that_did_not_succeed(cli):
+    cli.api.on("GET", "/jobs/a", ok(job_view("a", "SUCCEEDED")))
+    cli.api.on("GET", "/jobs/b", ok(job_view("b", "CANCELLED")))
+    cli.api.on("GET", "/jobs/c", ok(job_view("c", "FAILED")))
+    assert cli("wait", "a", "b", "c", "-q").code == 103
+
+
+def test_wait_that_takes_too_long_is_105(cli):
+    cli.api.on("GET", "/jobs/job1", ok(job_view(state="RUNNING")))
+    result = cli("wait", "job1", "--timeout", "0.01s")
+    assert result.code == 105 and "job1 is not over" in result.err
+    assert cli("wait", "job1", "--timeout", "soon").code == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "says"),
+    [
+        (problem(404, "not_found", "no job job1"), 102, "error: no job job1"),
+        (problem(401, "unauthenticated", "token expired"), 1, "token expired"),
+        (problem(503, "unavailable", "store is down"), 105, "store is down"),
+        (httpx.ConnectError("connection refused"), 105, "frenzy up"),
+        (httpx.Response(200, content=b"<html>"), 1, "not what this version of Frenzy expects"),
+    ],
+)
+def test_errors_are_one_line_a_hint_and_a_code(cli, answer, code, says):
+    cli.api.on("GET", "/jobs/job1", answer)
+    result = cli("get", "job1")
+    assert result.code == code
+    assert says in result.err
+    assert "Traceback" not in result.err and result.out == ""
+
+
+def test_cancel_goes_on_after_a_refusal(cli):
+    cli.api.on("GET", "/jobs/a", ok(job_view("a", "SUCCEEDED")))
+    cli.api.on("POST", "/jobs/a:cancel", problem(409, "invalid_state", "already SUCCEEDED"))
+    cli.api.on("GET", "/jobs/b", ok(job_view("b", "RUNNING")))
+    cli.api.on("POST", "/jobs/b:cancel", ok(job_view("b", "STOPPING")))
+    result = cli("cancel", "a", "b")
+    assert result.code == 1
+    assert result.out == "b STOPPING\n" and "already SUCCEEDED" in result.err
+
+
+def test_logs_so_far_and_followed(cli):
+    cli.api.on("GET", "/jobs/job1", ok(job_view(state="CANCELLED", reason="ByUser")))
+    cli.api.on("GET", "/jobs/job1/logs", httpx.Response(200, content=b"[0] one\n"))
+    assert cli("logs", "job1").out == "[0] one\n"
+    stream = sse(log(1, "one"), ("gap", "2", {"first": 2, "last": 9}), end="CANCELLED")
+    cli.api.on("GET", "/jobs/job1/logs", stream)
+    result = cli("logs", "-f", "job1", "--rank", "0")
+    assert result.code == 103
+    assert result.out == "[1.0] one\n" and "missing" in result.err
+
+
+def test_ctrl_c_lets_go_of_a_followed_log(cli):
+    cli.api.on("GET", "/jobs/job1", ok(job_view(state="RUNNING")))
+    cli.api.on("GET", "/jobs/job1/logs", KeyboardInterrupt())
+    result = cli("logs", "-f", "job1")
+    assert result.code == 130
+    assert "job job1 goes on" in result.err and "frenzy cancel job1" in result.err
+    assert not [request for request in cli.api.requests if request.method == "POST"]
+
+
+def test_events_as_lines(cli):
+    event = {
+        "specversion": "1.0",
+        "id": "job:job1:2:0",
+        "source": "/frenzy/default",
+        "type": "dev.frenzy.job.planned.v1",
+        "subject": "job:job1",
+        "time": "2026-01-01T00:00:00Z",
+        "data": {"record": {"state": "QUEUED", "reason": ""}},
+    }
+    cli.api.on("GET", "/jobs/job1", ok(job_view()))
+    cli.api.on("GET", "/jobs/job1/events", data([event]))
+    assert "planned" in cli("events", "job1").out
+    assert json.loads(cli("events", "job1", "-o", "json").out)[0]["id"] == "job:job1:2:0"
+    cli.api.on("GET", "/jobs/job1/events", sse(("event", "1", event), end="SUCCEEDED"))
+    assert json.loads(cli("events", "-f", "job1", "-o", "json").out)["type"].endswith("planned.v1")
+
+
+def test_nodes(cli):
+    cli.api.on("GET", "/nodes", ok(node_list()))
+    result = cli("nodes")
+    assert "1 x emulated-a100-40 (256 MiB)" in result.out and "emulated on the CPU" in result.err
+    assert "127.0.1.2" in cli("nodes", "-o", "wide").out
+
+
+def test_version_works_without_a_server(cli):
+    cli.api.on("GET", "/version", httpx.ConnectError("refused"))
+    result = cli("version")
+    assert result.code == 0 and result.out.startswith("frenzy ")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["list", "--nonsense"], ["get"], ["list", "-o", "xml"], []]
+)
+def test_usage_errors_are_2(cli, arguments):
+    assert cli(*arguments).code == 2
+
+
+def test_a_mistyped_command_gets_a_suggestion(cli):
+    assert "submit" in cli("submitt").err
