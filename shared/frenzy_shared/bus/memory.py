@@ -27,7 +27,7 @@ class MemoryBus:
 
     def __init__(self, broker: MemoryBroker | None = None) -> None:
         self.broker = broker or MemoryBroker()
-        self._open: list[Subscription] = []
+        self._open: WeakSet[Subscription] = WeakSet()  # a stopped one drops out
         self._closed = False
 
     async def publish(
@@ -132,7 +132,7 @@ class MemoryBus:
         self.broker.check()
 
     def _keep(self, subscription: Subscription) -> Subscription:
-        self._open.append(subscription)
+        self._open.add(subscription)
         return subscription
 
     def _route(

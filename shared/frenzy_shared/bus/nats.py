@@ -39,7 +39,7 @@ class NatsBus:
         self._connection = connection
         self._replicas = replicas
         self._ack_wait_s = ack_wait_s
-        self._open: list[Subscription] = []
+        self._open: WeakSet[Subscription] = WeakSet()  # a stopped one drops out
 
     @classmethod
     async def connect(
@@ -192,7 +192,7 @@ class NatsBus:
         await self._connection.close()
 
     def _keep(self, subscription: Subscription) -> Subscription:
-        self._open.append(subscription)
+        self._open.add(subscription)
         return subscription
 
     async def _publish_dead_letter(self, letter: DeadLetter) -> None:

@@ -109,6 +109,9 @@ class Connection:
         self._up.set()  # whoever waits in ready() must learn it
         with contextlib.suppress(Error, OSError):
             await self.client.close()
+        reconnecting = self.client._reconnection_task  # noqa: SLF001 - close() may leave it running
+        if reconnecting is not None:
+            await _end(reconnecting)
 
     async def _connect(self, url: str) -> None:
         await self.client.connect(
@@ -130,9 +133,7 @@ class Connection:
 
     async def _abandon(self, connecting: "asyncio.Future[None]") -> None:
         self._closing = True
-        while not connecting.done():  # Python 3.11: wait_for inside nats-py may lose a cancel
-            connecting.cancel()
-            await asyncio.wait({connecting}, timeout=0.2)
+        await _end(connecting)
         await self.close()
 
     async def _on_error(self, error: Exception) -> None:
@@ -177,6 +178,13 @@ class Connection:
         if now >= self._quiet_until.get(kind, 0.0):
             self._quiet_until[kind] = now + _LOG_EVERY_S
             log.warning("NATS: %s: %s", kind, text)
+
+
+async def _end(task: "asyncio.Future[None]") -> None:
+    """Cancel until it has worked: on Python 3.11 ``wait_for``, used in nats-py, can lose one."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=0.1)
 
 
 def _finish(connecting: "asyncio.Future[None]") -> None:

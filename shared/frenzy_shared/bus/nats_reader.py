@@ -42,6 +42,7 @@ async def follow(
         try:
             consumer = await _create(connection, stream, filter_subject, position + 1)
             async with (
+                _forgotten(connection, stream, consumer),
                 Puller(connection, stream, consumer, acknowledged=False) as puller,
                 contextlib.aclosing(_pull(puller)) as messages,
             ):
@@ -54,6 +55,18 @@ async def follow(
             log.info("reading %s: %s; resuming after %d", stream, error, position)
             yield None
             await asyncio.sleep(_PAUSE_S)
+
+
+@contextlib.asynccontextmanager
+async def _forgotten(
+    connection: Connection, stream: str, consumer: str
+) -> AsyncGenerator[None, None]:
+    """Delete the consumer at the end; where that fails, the server does after a while."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Error):
+            await connection.client.publish(f"$JS.API.CONSUMER.DELETE.{stream}.{consumer}")
 
 
 async def _pull(puller: Puller) -> AsyncGenerator[Message | None, None]:
