@@ -1,0 +1,1 @@
+"""How much memory training takes, moment by moment. Pure arithmetic, no torch."""

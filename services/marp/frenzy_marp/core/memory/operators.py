@@ -1,0 +1,340 @@
+"""The operators that blocks are written in: what each makes, saves, and does backward.
+
+Sources: torch/csrc/autograd (derivatives.yaml), transformers 5.24 modeling code. Sizes are bytes.
+Where torch's order matters for the peak it is kept: see each function.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from frenzy_marp.core.memory.tape import Storage, Tape, Value, rounded
+
+
+def elementwise(tape: Tape, x: Value, *, saves_output: bool = False) -> Value:
+    """Apply a fused activation (silu, gelu, relu, tanh): one output, one backward temporary."""
+    if saves_output:
+        out = tape.value(x.size_bytes)
+        saved = tape.save(out.storage)
+    else:
+        saved = tape.save(x.storage)
+        out = tape.value(x.size_bytes)
+    tape.record(out, saved, lambda _: tape.give(x))
+    return out
+
+
+def scaled(tape: Tape, x: Value) -> Value:
+    """Multiply by a constant that needs no gradient: nothing of ``x`` is saved."""
+    return relaid(tape, x)
+
+
+def shifted(tape: Tape, x: Value) -> Value:
+    """Add a constant: the gradient passes through without a copy."""
+    out = tape.value(x.size_bytes)
+    tape.record(out, (), partial(tape.share, x))
+    return out
+
+
+def add(tape: Tape, x: Value, y: Value) -> Value:
+    """Add two tensors; both receive the very same gradient."""
+    out = tape.value(x.size_bytes)
+
+    def run(gradient: Storage) -> None:
+        tape.share(x, gradient)
+        tape.share(y, gradient)
+
+    tape.record(out, (), run)
+    return out
+
+
+def multiply(tape: Tape, x: Value, y: Value) -> Value:
+    """Multiply two tensors of one shape that both need gradients."""
+    saved = tape.save(x.storage, y.storage)
+    out = tape.value(x.size_bytes)
+
+    def run(_: Storage) -> None:
+        tape.give(x)
+        tape.give(y)
+
+    tape.record(out, saved, run)
+    return out
+
+
+def cast(tape: Tape, x: Value, size_bytes: int) -> Value:
+    """Convert to another dtype of ``size_bytes``; converting to the same dtype is no operator."""
+    if rounded(size_bytes) == x.size_bytes:
+        return x
+    out = tape.value(size_bytes)
+    tape.record(out, (), lambda _: tape.give(x))
+    return out
+
+
+def copied(tape: Tape, x: Value, size_bytes: int | None = None) -> Value:
+    """Make a contiguous copy, of ``size_bytes`` when it repeats ``x``.
+
+    Backward views the gradient when the sizes agree, and sums it when the copy repeated ``x``.
+    """
+    out = tape.value(x.size_bytes if size_bytes is None else size_bytes)
+
+    def run(gradient: Storage) -> None:
+        if out.size_bytes == x.size_bytes:
+            tape.share(x, gradient)
+        else:
+            tape.give(x)
+
+    tape.record(out, (), run)
+    return out
+
+
+def relaid(tape: Tape, x: Value) -> Value:
+    """Copy ``x`` into another layout; backward copies the gradient back."""
+    out = tape.value(x.size_bytes)
+    tape.record(out, (), lambda _: tape.give(x))
+    return out
+
+
+def transposed(tape: Tape, x: Value) -> Value:
+    """View ``x`` in another layout; backward has to make the gradient contiguous again."""
+    out = tape.view(x)
+    tape.record(out, (), lambda _: tape.give(x))
+    return out
+
+
+def linear(
+    tape: Tape,
+    x: Value,
+    out_bytes: int,
+    weight_bytes: int,
+    bias_bytes: int = 0,
+    *,
+    tied: bool = False,
+) -> Value:
+    """Apply a dense layer. Without a bias (mm) the weight's gradient comes first, with one
+    (addmm) the input's does. The gradient of a ``tied`` weight waits for its other half.
+    """
+    weights = tape.gather(weight_bytes, bias_bytes)
+    saved = tape.save(x.storage)
+    out = tape.value(out_bytes)
+    tape.release(weights)
+
+    def run(_: Storage) -> None:
+        weights = tape.gather(weight_bytes, bias_bytes)
+        if bias_bytes:
+            tape.give(x)
+            tape.give_parameter(weight_bytes)
+            tape.give_parameter(bias_bytes)
+        else:
+            tape.give_parameter(weight_bytes, tied=tied)
+            tape.give(x)
+        tape.release(weights)
+
+    tape.record(out, saved, run)
+    return out
+
+
+def embedding(tape: Tape, out_bytes: int, weight_bytes: int, gradient_bytes: int = 0) -> Value:
+    """Look rows of a table up. Its gradient is as large as the table.
+
+    ``gradient_bytes`` is what the incoming gradient is first summed to, for rows that every
+    sequence shares (positions); 0 when it is used as it is.
+    """
+    weights = tape.gather(weight_bytes)
+    out = tape.value(out_bytes)
+    tape.release(weights)
+
+    def run(_: Storage) -> None:
+        weights = tape.gather(weight_bytes)
+        summed = tape.allocate(gradient_bytes)
+        tape.give_parameter(weight_bytes)
+        tape.free(summed)
+        tape.release(weights)
+
+    tape.record(out, (), run)
+    return out
+
+
+def layer_norm(tape: Tape, x: Value, statistics_bytes: int, weight_bytes: int) -> Value:
+    """Apply torch's LayerNorm: saves its input, mean and reciprocal deviation."""
+    saved_input = tape.save(x.storage)
+    out = tape.value(x.size_bytes)
+    mean, deviation = tape.value(statistics_bytes), tape.value(statistics_bytes)
+    saved = saved_input + tape.save(mean.storage, deviation.storage)
+    tape.drop(mean, deviation)
+
+    def run(_: Storage) -> None:
+        tape.give(x)
+        tape.give_parameter(weight_bytes)
+        tape.give_parameter(weight_bytes)
+
+    tape.record(out, saved, run)
+    return out
+
+
+def rms_norm(tape: Tape, x: Value, tokens: int, width: int, weight_bytes: int) -> Value:
+    """Apply LlamaRMSNorm, unfused: fp32 copy, square, mean, reciprocal root, two products."""
+    full, column = 4 * tokens * width, 4 * tokens
+    high = cast(tape, x, full)
+    squares = _square(tape, high)
+    variance = _row_mean(tape, squares, column)
+    tape.drop(squares)
+    scale = _reciprocal_root(tape, variance, column)
+    normal = _multiply_rows(tape, high, scale)
+    if high is not x:
+        tape.drop(high)
+    tape.drop(scale)
+    low = cast(tape, normal, x.size_bytes)
+    out = _weighted(tape, low, weight_bytes)
+    tape.drop(normal, low, variance)
+    return out
+
+
+def rotary(tape: Tape, x: Value) -> Value:
+    """Apply rotary embedding: x cos + rotate_half(x) sin; cos and sin need no gradient."""
+    direct = scaled(tape, x)
+    half = tape.value(x.size_bytes // 2)
+    rotated = tape.value(x.size_bytes)
+    tape.drop(half)
+
+    def unrotate(_: Storage) -> None:
+        negative = tape.allocate(x.size_bytes // 2)
+        tape.give(x)
+        tape.free(negative)
+
+    # Two slices of x meet in the concatenation; each has its own full-size gradient.
+    tape.record(rotated, (), _twice(tape, x, unrotate))
+    turned = scaled(tape, rotated)
+    tape.drop(rotated)
+    out = add(tape, direct, turned)
+    tape.drop(direct, turned)
+    return out
+
+
+def split(tape: Tape, x: Value, sizes: tuple[int, ...]) -> tuple[Value, ...]:
+    """View ``x`` as parts; backward concatenates their gradients once all are there."""
+    waiting: list[Storage] = []
+
+    def run(gradient: Storage) -> None:
+        gradient.holders += 1
+        waiting.append(gradient)
+        if len(waiting) == len(sizes):
+            tape.give(x)
+            for part in waiting:
+                tape.free(part)
+
+    parts = tuple(tape.view(x, size) for size in sizes)
+    for part in parts:
+        tape.record(part, (), run)
+    return parts
+
+
+def flash_attention(
+    tape: Tape, query: Value, key: Value, values: Value, statistics_bytes: int
+) -> Value:
+    """Apply torch's fused attention: saves its inputs, its output and the row statistics
+    (log-sum-exp, fp32).
+    """
+    saved_inputs = tape.save(query.storage, key.storage, values.storage)
+    out = tape.value(query.size_bytes)
+    statistics = tape.value(statistics_bytes)
+    saved = saved_inputs + tape.save(out.storage, statistics.storage)
+    tape.drop(statistics)
+
+    def run(_: Storage) -> None:
+        tape.give(query)
+        tape.give(key)
+        tape.give(values)
+
+    tape.record(out, saved, run)
+    return out
+
+
+def softmax(tape: Tape, x: Value) -> Value:
+    """Apply softmax: saves its output."""
+    return elementwise(tape, x, saves_output=True)
+
+
+def matmul(tape: Tape, x: Value, y: Value, out_bytes: int) -> Value:
+    """Multiply two batches of matrices that both need gradients."""
+    saved = tape.save(x.storage, y.storage)
+    out = tape.value(out_bytes)
+
+    def run(_: Storage) -> None:
+        tape.give(x)
+        tape.give(y)
+
+    tape.record(out, saved, run)
+    return out
+
+
+def _square(tape: Tape, x: Value) -> Value:
+    saved = tape.save(x.storage)
+    out = tape.value(x.size_bytes)
+
+    def run(_: Storage) -> None:  # g * (2 * x ** 1), each a new tensor
+        power, doubled = tape.allocate(x.size_bytes), tape.allocate(x.size_bytes)
+        tape.give(x)
+        tape.free(power)
+        tape.free(doubled)
+
+    tape.record(out, saved, run)
+    return out
+
+
+cube = _square  # pow saves and makes the same, whatever the exponent
+
+
+def _row_mean(tape: Tape, x: Value, column_bytes: int) -> Value:
+    out = tape.value(column_bytes)
+    tape.record(out, (), lambda _: tape.give(x))
+    return out
+
+
+def _reciprocal_root(tape: Tape, x: Value, column_bytes: int) -> Value:
+    shifted_by_epsilon = tape.value(column_bytes)
+    out = tape.value(column_bytes)
+    saved = tape.save(out.storage)
+    tape.drop(shifted_by_epsilon)
+
+    def run(_: Storage) -> None:
+        cubed, halved = tape.allocate(column_bytes), tape.allocate(column_bytes)
+        tape.give(x)
+        tape.free(cubed)
+        tape.free(halved)
+
+    tape.record(out, saved, run)
+    return out
+
+
+def _multiply_rows(tape: Tape, x: Value, scale: Value) -> Value:
+    saved = tape.save(x.storage, scale.storage)
+    out = tape.value(x.size_bytes)
+
+    def run(_: Storage) -> None:
+        tape.give(x)
+        product = tape.allocate(x.size_bytes)  # summed over the row
+        tape.give(scale)
+        tape.free(product)
+
+    tape.record(out, saved, run)
+    return out
+
+
+def _weighted(tape: Tape, x: Value, weight_bytes: int) -> Value:
+    saved = tape.save(x.storage)
+    out = tape.value(x.size_bytes)
+
+    def run(_: Storage) -> None:
+        product = tape.allocate(x.size_bytes)  # summed over the tokens
+        tape.give(x)
+        tape.give_parameter(weight_bytes)
+        tape.free(product)
+
+    tape.record(out, saved, run)
+    return out
+
+
+def _twice(tape: Tape, x: Value, first: Callable[[Storage], None]) -> Callable[[Storage], None]:
+    def run(gradient: Storage) -> None:
+        first(gradient)
+        tape.give(x)
+
+    return run

@@ -1,0 +1,98 @@
+"""What one block, and what the ends of the model, hold and peak at; made from a tape."""
+
+from dataclasses import dataclass
+
+from frenzy_marp.core.memory.blocks import Shape, block, embed, head
+from frenzy_marp.core.memory.tape import Tape, Value
+from frenzy_shared.domain.plan import ActivationCheckpointing
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """Peaks of a backward pass, in bytes; a gradient that was handed over is not in them.
+
+    ``peaks[k]`` holds while ``k`` parameter gradients have been handed over, ``handing[k]`` at
+    the moment the next one is. ``parameters`` are their exact sizes, in that order.
+    """
+
+    peaks: tuple[int, ...]
+    handing: tuple[int, ...]
+    parameters: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockProfile:
+    """One decoder layer: ``kept`` from forward to backward; peaks count from the layer's start.
+
+    The layer's input is in ``forward_peak``, the gradient of its output in ``backward``.
+    """
+
+    kept: int
+    forward_peak: int
+    backward: Backward
+
+
+@dataclass(frozen=True, slots=True)
+class EndsProfile:
+    """Embedding, final norm, vocabulary projection and loss.
+
+    ``waiting`` is the tied weight's first gradient, there during every layer's backward.
+    """
+
+    kept: int
+    forward_peak: int
+    waiting: int
+    last: Backward  # from the loss to the last layer
+    first: Backward  # of the embedding
+
+
+def block_profile(
+    shape: Shape, checkpointing: ActivationCheckpointing, *, gathers: bool
+) -> BlockProfile:
+    """Run one layer forward and backward, recomputing it when it is checkpointed."""
+    hidden = shape.activation(shape.model.hidden_size)
+    checkpointed = checkpointing is ActivationCheckpointing.FULL
+    tape = Tape(keep_saved=not checkpointed, gathers=gathers)
+    x = tape.value(hidden)
+    y = block(tape, shape, x)
+    forward_peak = tape.peaks[-1]
+    if checkpointed:
+        tape = Tape(last_save=tape.num_saves, gathers=gathers)
+        kept = tape.allocate(hidden)  # the checkpoint's hold on its input
+        gradient = tape.allocate(hidden)
+        tape.restart_peaks()
+        y = block(tape, shape, Value(kept))
+        tape.backward(y, gradient)
+        return BlockProfile(kept.size_bytes, forward_peak, _backward(tape))
+    tape.drop(x, y)
+    kept_bytes = tape.live
+    gradient = tape.allocate(hidden)
+    tape.restart_peaks()
+    tape.backward(y, gradient)
+    return BlockProfile(kept_bytes, forward_peak, _backward(tape))
+
+
+def ends_profile(shape: Shape, *, gathers: bool) -> EndsProfile:
+    """Run everything but the layers, as if there were none."""
+    tape = Tape(gathers=gathers)
+    x = embed(tape, shape)
+    loss = head(tape, shape, x)
+    kept, forward_peak = tape.live, tape.peaks[-1]
+    tape.restart_peaks()
+    tape.backward(loss, tape.allocate(4))
+    model = shape.model
+    in_embedding = 1 if model.max_positions is None else 2
+    whole = _backward(tape)
+    cut = len(whole.parameters) - in_embedding
+    waiting = model.vocab_size * model.hidden_size * shape.element if model.tied_embeddings else 0
+    return EndsProfile(
+        kept,
+        forward_peak,
+        waiting,
+        Backward(whole.peaks[: cut + 1], whole.handing[:cut], whole.parameters[:cut]),
+        Backward(whole.peaks[cut:], whole.handing[cut:], whole.parameters[cut:]),
+    )
+
+
+def _backward(tape: Tape) -> Backward:
+    return Backward(tuple(tape.peaks), tuple(tape.handing), tuple(tape.parameters))

@@ -1,0 +1,120 @@
+"""What stays on a rank between micro-steps, and what the optimizer step adds, by ZeRO stage.
+
+Sources: DeepSpeed 0.19.8 runtime/fp16/unfused_optimizer.py (stage 0, bf16), torch AdamW with
+foreach off (stage 0, fp32), runtime/zero/stage_1_and_2.py, runtime/zero/stage3.py; torch/optim/
+adam.py ``_single_tensor_adam``: ``sqrt`` and ``div`` make two temporaries of the tensor's size.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from frenzy_marp.core.memory.tape import rounded
+
+_FP32: Final = 4
+_MOMENTS: Final = 2 * _FP32  # Adam's exp_avg and exp_avg_sq
+_TEMPORARIES: Final = 2 * _FP32  # of one Adam update
+_SUB_GROUP_ELEMENTS: Final = 1_000_000_000  # zero_optimization.sub_group_size
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Bytes of one rank. ``weights`` + ``master`` + ``moments`` + ``buffers`` are always there.
+
+    ``step_gradients`` and ``step_temporaries`` exist during the optimizer step, beside the
+    gradients of the compute precision where ``step_keeps_gradients``. ``initialisation`` is the
+    highest count before the first step, all included.
+    """
+
+    weights: int
+    master: int
+    moments: int
+    buffers: int
+    step_gradients: int
+    step_temporaries: int
+    step_keeps_gradients: bool
+    initialisation: int
+
+    @property
+    def resident(self) -> int:
+        """Return what is there between micro-steps."""
+        return self.weights + self.master + self.moments + self.buffers
+
+
+def states(
+    parameters: tuple[int, ...],
+    *,
+    stage: int,
+    ranks: int,
+    element: int,
+    bucket: int,
+    persistence_threshold: int,
+) -> States:
+    """Return the model states for parameters of these sizes (elements each)."""
+    if stage == 0:
+        return _unsharded(parameters, element)
+    if stage == 3:
+        return _stage_3(parameters, ranks, element, bucket, persistence_threshold)
+    return _stage_1_and_2(parameters, ranks, element)
+
+
+def partition_elements(total: int, ranks: int) -> int:
+    """Return one rank's elements of a flat buffer padded to a multiple of 2 per rank."""
+    return -(-total // (2 * ranks)) * 2
+
+
+def _unsharded(parameters: tuple[int, ...], element: int) -> States:
+    weights = sum(rounded(count * element) for count in parameters)
+    full = sum(rounded(count * _FP32) for count in parameters)
+    largest = max(parameters)
+    mixed = element < _FP32
+    scalars = len(parameters) * rounded(_FP32)  # Adam keeps a step count per tensor
+    temporaries = rounded(largest * _FP32) * 2
+    master = full if mixed else 0
+    start = weights + master + 2 * full + scalars + (full + temporaries if mixed else 0)
+    return States(
+        weights=weights,
+        master=master,
+        moments=2 * full + scalars,
+        buffers=0,
+        step_gradients=master,
+        step_temporaries=temporaries,
+        step_keeps_gradients=True,
+        initialisation=start if mixed else weights,
+    )
+
+
+def _stage_1_and_2(parameters: tuple[int, ...], ranks: int, element: int) -> States:
+    own = partition_elements(sum(parameters), ranks)
+    weights = own * ranks * element
+    return States(
+        weights=weights,
+        master=own * _FP32,
+        moments=own * _MOMENTS,
+        buffers=0,
+        step_gradients=own * _FP32,
+        step_temporaries=own * _TEMPORARIES,
+        step_keeps_gradients=False,
+        # The flat copy is made while every parameter still has its own memory.
+        initialisation=max(2 * weights, weights + 2 * own * _FP32),
+    )
+
+
+def _stage_3(
+    parameters: tuple[int, ...], ranks: int, element: int, bucket: int, threshold: int
+) -> States:
+    own = sum(-(-count // ranks) for count in parameters)
+    whole = sum(rounded(count * element) for count in parameters)
+    persistent = sum(rounded(count * element) for count in parameters if count <= threshold)
+    updated = min(own, _SUB_GROUP_ELEMENTS)
+    buffers = own * element + bucket * element  # gradient partitions, reduction bucket
+    return States(
+        weights=own * element + (persistent if ranks > 1 else 0),
+        master=own * _FP32,
+        moments=own * _MOMENTS,
+        buffers=buffers,
+        step_gradients=updated * _FP32,
+        step_temporaries=updated * _TEMPORARIES,
+        step_keeps_gradients=False,
+        # The model is built whole, then its parameters are cut and moved into one buffer.
+        initialisation=max(whole, 2 * own * element) + own * element,
+    )
