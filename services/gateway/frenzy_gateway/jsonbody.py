@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from frenzy_shared.errors import BadRequest, FieldProblem, InvalidSpec
 
@@ -68,15 +68,12 @@ def _check_depth(text: str) -> None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    mapping = dict(pairs)
-    if len(mapping) != len(pairs):
-        _refuse_twice([key for key, _ in pairs])
+    mapping: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in mapping:
+            raise BadRequest(f"the body holds the key {key[:80]!r} twice in one object")
+        mapping[key] = value
     return mapping
-
-
-def _refuse_twice(keys: list[str]) -> NoReturn:
-    twice = next(key for key in keys if keys.count(key) > 1)
-    raise BadRequest(f"the body holds the key {twice[:80]!r} twice in one object")
 
 
 def _unsafe_values(value: object, pointer: str) -> Iterator[FieldProblem]:

@@ -21,7 +21,6 @@ from frenzy_shared.state.port import StateStore
 
 EVENTS: Final = subjects.EVENTS_STREAM
 LOGS: Final = subjects.LOGS_STREAM
-_QUIET_TICKS: Final = 2  # idle moments in a row after which an ended job has nothing more to say
 
 log = logging.getLogger(__name__)
 
@@ -75,68 +74,74 @@ class Reader:
                     )
         return table
 
-    async def end_of(self, stream: str) -> int:
-        """Return the last stored sequence at this moment."""
-        return await self.bus.last_sequence(stream)
+    async def history_end(self, job: JobRecord, wanted: LogFilter) -> int:
+        """Return the sequence of the last wanted batch that is stored at this moment."""
+        return await self.bus.last_sequence(LOGS, _log_subject(job, wanted))
+
+    async def check(self) -> None:
+        """Raise ``Unavailable`` when the bus is down: an error now, not an empty stream."""
+        await self.bus.last_sequence(EVENTS)
 
     async def follow_events(self, job: JobRecord, after: int) -> Events:
         """Yield stored events after a sequence, then new ones, then ``end``.
 
-        The stream ends when the event of the job's last transition was seen. The event before
-        the first wanted one is read again to know where the client is.
+        The stream ends with the event that tells of a terminal state. The last event that the
+        client saw is read again, so that a client which saw that one is told the end too; when it
+        is not stored any more, the end comes once everything was published and read.
         """
-        seen_version = quiet = 0
-        subject = subjects.job_events(job.project, job.id)
-        async with aclosing(self._followed(EVENTS, subject, max(0, after - 1))) as messages:
+        subject, position = subjects.job_events(job.project, job.id), max(0, after - 1)
+        async with aclosing(self._followed(EVENTS, subject, position)) as messages:
             async for message in messages:
                 if message is None:
-                    last = await self._finished(job)
-                    quiet = quiet + 1 if last is not None and await self._relayed() else 0
-                    if last is not None and (seen_version >= last.version or quiet == _QUIET_TICKS):
-                        yield event("end", {"state": last.state})
-                        return
-                    yield None
-                elif (told := _decode(message)) is not None:
-                    quiet = 0
-                    seen_version = max(seen_version, _version(told))
-                    if message.sequence > after:
+                    state = await self._silent_end(job, subject, position)
+                    yield event("end", {"state": state}) if state else None
+                else:
+                    position = message.sequence
+                    told = _decode(message)
+                    if told is not None and position > after:
                         data = told.encode().decode()
-                        yield ServerEvent(event="event", data=data, id=str(message.sequence))
+                        yield ServerEvent(event="event", data=data, id=str(position))
+                    state = _terminal_state(told)
+                    if state:
+                        yield event("end", {"state": state})
+                if state:
+                    return
 
     async def follow_log(self, job: JobRecord, feed: LogFeed) -> Events:
         """Yield stored lines as ``feed`` tells them, then new ones, then ``end``.
 
-        The stream ends when the job has ended and nothing more is stored: agents ship every line
-        before a job's last transition.
+        The stream ends when the job has ended and everything stored was read: agents ship every
+        line before a job's last transition.
         """
-        last = job if job.state in TERMINAL else None
-        subject = _log_subject(job, feed.wanted)
-        async with aclosing(self._followed(LOGS, subject, feed.start)) as messages:
+        subject, position = _log_subject(job, feed.wanted), feed.start
+        async with aclosing(self._followed(LOGS, subject, position)) as messages:
             async for message in messages:
                 for told in feed.flush() if message is None else feed.take(message):
                     yield told
                 if message is not None:
+                    position = message.sequence
                     continue
-                if last is not None and self.bus.connected:
+                last = await self._finished(job)
+                if last is not None and await self._read_all(LOGS, subject, position):
                     yield event("end", {"state": last.state})
                     return
-                last = await self._finished(job)
                 yield None
 
     async def _stored(self, stream: str, subject: str) -> AsyncGenerator[Message, None]:
-        """Yield what is stored at this moment."""
-        end = await self.bus.last_sequence(stream)
+        """Yield what is stored at this moment; it ends without waiting for anything."""
+        end, position = await self.bus.last_sequence(stream, subject), 0
         if not end:
             return
         async with aclosing(self._followed(stream, subject, 0)) as messages:
             async for message in messages:
-                if message is None:
-                    if not self.bus.connected:
-                        raise Unavailable("the message bus is unreachable")
-                    return
-                if message.sequence <= end:
+                if message is None:  # a slow server, or its retention overtook the reader
+                    if await self.bus.last_sequence(stream, subject) <= position:
+                        return
+                    continue
+                position = message.sequence
+                if position <= end:
                     yield message
-                if message.sequence >= end:
+                if position >= end:
                     return
         raise Unavailable("the gateway is stopping")
 
@@ -151,6 +156,13 @@ class Reader:
                     return
                 yield message
 
+    async def _read_all(self, stream: str, subject: str, position: int) -> bool:
+        """Tell whether nothing is stored after ``position``; an unreachable bus tells nothing."""
+        try:
+            return await self.bus.last_sequence(stream, subject) <= position
+        except Unavailable:
+            return False
+
     async def _finished(self, job: JobRecord) -> JobRecord | None:
         """Return the record of a job that has ended. A store that is down tells nothing."""
         try:
@@ -161,10 +173,14 @@ class Reader:
             return job  # its retention is over
         return record if record.state in TERMINAL else None
 
-    async def _relayed(self) -> bool:
-        """Tell whether every stored event has reached the stream."""
+    async def _silent_end(self, job: JobRecord, subject: str, position: int) -> str:
+        """Return the state of a job that has ended and of which no event is left to come, or ""."""
+        last = await self._finished(job)
+        if last is None:
+            return ""
         health = await self.state.health()
-        return health.reachable and health.outbox_lag == 0 and self.bus.connected
+        published = health.reachable and health.outbox_lag == 0
+        return last.state if published and await self._read_all(EVENTS, subject, position) else ""
 
 
 def _decode(message: Message) -> CloudEvent | None:
@@ -175,11 +191,11 @@ def _decode(message: Message) -> CloudEvent | None:
         return None
 
 
-def _version(told: CloudEvent) -> int:
-    """Return the version of the job that an event tells of; 0 when it does not say."""
-    record = told.data.get("record")
-    version = record.get("version") if isinstance(record, dict) else None
-    return version if isinstance(version, int) else 0
+def _terminal_state(told: CloudEvent | None) -> str:
+    """Return the terminal state that an event tells of, "" when it tells of none."""
+    record = told.data.get("record") if told is not None else None
+    state = record.get("state") if isinstance(record, dict) else None
+    return state if isinstance(state, str) and state in TERMINAL else ""
 
 
 def _log_subject(job: JobRecord, wanted: LogFilter) -> str:

@@ -110,6 +110,8 @@ class GatewayService:
     async def create_token(self, caller: Caller, request: http.TokenRequest) -> http.TokenView:
         """Make a token within the caller's own scope."""
         role = _role(request.role)
+        if not (1 <= len(request.name) <= 100 and request.name.isprintable()):
+            raise _invalid("name", "use 1 to 100 printable characters")
         project = request.project
         if project != ALL_PROJECTS:
             project = submission.check_project(project)

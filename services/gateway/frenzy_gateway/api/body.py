@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from frenzy_gateway.jsonbody import parse_json
 from frenzy_gateway.problems import RequestTimeout, UnsupportedMediaType
-from frenzy_shared.errors import PayloadTooLarge
+from frenzy_shared.errors import FieldProblem, InvalidSpec, PayloadTooLarge
 from frenzy_shared.messages.base import Wire
 from frenzy_shared.messages.spec import JobSpec, invalid_spec, parse_spec
 
@@ -24,8 +24,17 @@ async def read_spec(request: Request) -> JobSpec:
 
 async def read_model(request: Request, kind: type[W]) -> W:
     """Read another JSON body; every wrong field is named."""
+    document = await _read_json(request)
+    unknown = set(document) - set(kind.model_fields) if isinstance(document, dict) else ()
+    if unknown:
+        known = ", ".join(kind.model_fields)
+        problems = tuple(
+            FieldProblem(pointer=f"/{name}", detail=f"unknown key; known: {known}")
+            for name in sorted(unknown)
+        )
+        raise InvalidSpec(f"unknown keys: {', '.join(sorted(unknown))}", problems=problems)
     try:
-        return kind.model_validate(await _read_json(request), strict=True)
+        return kind.model_validate(document, strict=True)
     except ValidationError as error:
         raise invalid_spec(error) from None
 

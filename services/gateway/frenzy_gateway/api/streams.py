@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from frenzy_gateway.api.access import Service, Viewer, api_router
 from frenzy_gateway.feed import LogCursor, LogFeed
 from frenzy_gateway.loglines import LogFilter, render
-from frenzy_gateway.reading import EVENTS, LOGS, parse_sequence
+from frenzy_gateway.reading import parse_sequence
 from frenzy_gateway.service import GatewayService
 from frenzy_gateway.sse import Events, EventStreamResponse
 from frenzy_shared.messages.envelope import CloudEvent
@@ -50,7 +50,7 @@ async def get_logs(
         wanted=wanted,
         after=LogCursor.parse(last_id) if last_id else None,
         tail=tail,
-        history_end=await reader.end_of(LOGS),
+        history_end=await reader.history_end(record, wanted),
     )
     return _stream(service, reader.follow_log(record, feed))
 
@@ -69,7 +69,7 @@ async def get_events(request: Request, job: str, service: Service, caller: Viewe
         return JSONResponse([told.model_dump(mode="json") for told in found])
     last_id = request.headers.get("last-event-id")
     after = parse_sequence(last_id) if last_id else 0
-    await reader.end_of(EVENTS)  # an unreachable bus is an error now, not an empty stream
+    await reader.check()
     return _stream(service, reader.follow_events(record, after))
 
 
