@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator
+from weakref import WeakSet
 
 from frenzy_shared.bus.delivery import MAX_DELIVERIES, outgoing_headers
 from frenzy_shared.bus.memory_broker import MemoryBroker, check_size
@@ -123,7 +124,7 @@ class MemoryBus:
     async def close(self) -> None:
         """Stop every subscription."""
         self._closed = True
-        for subscription in self._open:
+        for subscription in list(self._open):
             await subscription.stop()
 
     def _check(self) -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator
 from typing import Final, Self
+from weakref import WeakSet
 
 from nats.aio.msg import Msg
 from nats.errors import Error, MaxPayloadError, NoRespondersError
@@ -188,7 +189,7 @@ class NatsBus:
 
     async def close(self) -> None:
         """Wait for running handlers, then close."""
-        await asyncio.gather(*(subscription.stop() for subscription in self._open))
+        await asyncio.gather(*(subscription.stop() for subscription in list(self._open)))
         await self._connection.close()
 
     def _keep(self, subscription: Subscription) -> Subscription:
