@@ -111,6 +111,12 @@ def localize(document: Mapping[str, Any], base: Path) -> LocalSpec:
     return LocalSpec(document=result, paths=paths)
 
 
+def wrong_field(name: str, detail: str, suggestions: tuple[str, ...] = ()) -> InvalidSpec:
+    """Build the error for one wrong field."""
+    problem = FieldProblem(pointer=f"/{name}", detail=detail)
+    return InvalidSpec(f"{name}: {detail}", problems=(problem,), suggestions=suggestions)
+
+
 class _PlainLoader(yaml.SafeLoader):
     """Safe YAML without aliases: a specification has no use for them, a bomb has."""
 
@@ -141,9 +147,9 @@ def _existing(name: str, text: str, base: Path) -> Path:
         detail = f"no such file or folder: {path}"
         if not isinstance(error, FileNotFoundError):
             detail = f"cannot read {path}: {error.strerror}"
-        raise _wrong(name, detail) from None
+        raise wrong_field(name, detail) from None
     except ValueError:
-        raise _wrong(name, "a path must not hold NUL characters") from None
+        raise wrong_field(name, "a path must not hold NUL characters") from None
     return path
 
 
@@ -164,11 +170,6 @@ def _model_config(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise _bad_config(f"{file} is not a JSON object")
     return config
-
-
-def _wrong(name: str, detail: str) -> InvalidSpec:
-    problem = FieldProblem(pointer=f"/{name}", detail=detail)
-    return InvalidSpec(f"{name}: {detail}", problems=(problem,))
 
 
 def _bad_config(detail: str) -> InvalidModelConfig:

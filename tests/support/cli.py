@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import httpx
 import pytest
+from tests.support.api import ScriptedApi
 
 import frenzy.client
 from frenzy.cli.app import run
 from frenzy.exchange import Retry
-from tests.support.api import ScriptedApi
 
 
 @dataclass

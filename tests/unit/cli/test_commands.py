@@ -5,8 +5,6 @@ import json
 import httpx
 import pytest
 import yaml
-
-from frenzy.cli.app import COMMANDS, build
 from tests.support.api import (
     NOW,
     SPEC,
@@ -21,6 +19,8 @@ from tests.support.api import (
     refused_plan,
     sse,
 )
+
+from frenzy.cli.app import COMMANDS, build
 from frenzy_shared.messages.http import (
     ExplainView,
     JobList,
@@ -62,7 +62,8 @@ def test_every_command_exists_and_says_what_the_list_says():
 
 def test_plan_shows_memory_and_why(planned, job_file):
     result = planned("plan", "-f", job_file)
-    assert result.code == 0 and result.err == ""
+    assert result.code == 0
+    assert result.err == ""
     for text in ("1 x emulated-a100-40", "ZeRO-2", "100 MiB", "of 256 MiB", "optimizer 75.0 MiB"):
         assert text in result.out
     assert "the smallest card that fits" in result.out
@@ -81,7 +82,8 @@ def test_plan_that_cannot_fit_is_104(cli, job_file):
     cli.api.on("GET", "/nodes", ok(node_list()))
     result = cli("plan", "-f", job_file)
     assert result.code == 104
-    assert "nothing fits" in result.out and "resources.kinds" in result.out
+    assert "nothing fits" in result.out
+    assert "resources.kinds" in result.out
 
 
 def test_submit_prints_the_id_on_stdout_and_the_rest_on_stderr(planned, job_file):
@@ -89,7 +91,8 @@ def test_submit_prints_the_id_on_stdout_and_the_rest_on_stderr(planned, job_file
     result = planned("submit", "-f", job_file, "-d")
     assert result.code == 0
     assert result.out == "job1\n"
-    assert "ZeRO-2" in result.err and "frenzy describe job1" in result.err
+    assert "ZeRO-2" in result.err
+    assert "frenzy describe job1" in result.err
 
 
 def test_attached_submit_follows_to_the_outcome(planned, job_file):
@@ -115,7 +118,8 @@ def test_submit_as_json_keeps_stdout_json(planned, job_file):
 
 def test_dry_run_creates_nothing(planned, job_file):
     result = planned("submit", "-f", job_file, "--dry-run")
-    assert result.code == 0 and result.out == ""
+    assert result.code == 0
+    assert result.out == ""
     assert planned.api.sent("POST", "/jobs") == []
 
 
@@ -123,8 +127,10 @@ def test_submit_of_what_cannot_fit_names_the_pin(cli, job_file):
     cli.api.on("POST", "/plans", ok(plans(refused=[refused_plan()], message="nothing fits")))
     cli.api.on("GET", "/nodes", ok(node_list()))
     result = cli("submit", "-f", job_file)
-    assert result.code == 104 and result.out == ""
-    assert "error: nothing fits" in result.err and "resources.kinds" in result.err
+    assert result.code == 104
+    assert result.out == ""
+    assert "error: nothing fits" in result.err
+    assert "resources.kinds" in result.err
     assert cli.api.sent("POST", "/jobs") == []
 
 
@@ -183,14 +189,16 @@ def test_list_filters_are_sent(two_jobs):
 def test_no_jobs_is_not_an_error(cli):
     cli.api.on("GET", "/jobs", ok(JobList(jobs=())))
     result = cli("list")
-    assert result.code == 0 and "frenzy submit" in result.err
+    assert result.code == 0
+    assert "frenzy submit" in result.err
     assert cli("list", "-o", "json").out == "[]\n"
 
 
 def test_a_jobs_name_cannot_write_to_the_terminal(cli):
     cli.api.on("GET", "/jobs", ok(JobList(jobs=(job_view(name="a\x1b[2Jb[red]c"),))))
     out = cli("list").out
-    assert "\x1b" not in out and "[red]" in out
+    assert "\x1b" not in out
+    assert "[red]" in out
 
 
 def test_describe_tells_the_whole_story(cli):
@@ -257,7 +265,8 @@ def test_wait_for_several_is_the_first_that_did_not_succeed(cli):
 def test_wait_that_takes_too_long_is_105(cli):
     cli.api.on("GET", "/jobs/job1", ok(job_view(state="RUNNING")))
     result = cli("wait", "job1", "--timeout", "0.01s")
-    assert result.code == 105 and "job1 is not over" in result.err
+    assert result.code == 105
+    assert "job1 is not over" in result.err
     assert cli("wait", "job1", "--timeout", "soon").code == 2
 
 
@@ -276,7 +285,8 @@ def test_errors_are_one_line_a_hint_and_a_code(cli, answer, code, says):
     result = cli("get", "job1")
     assert result.code == code
     assert says in result.err
-    assert "Traceback" not in result.err and result.out == ""
+    assert "Traceback" not in result.err
+    assert result.out == ""
 
 
 def test_cancel_goes_on_after_a_refusal(cli):
@@ -286,7 +296,8 @@ def test_cancel_goes_on_after_a_refusal(cli):
     cli.api.on("POST", "/jobs/b:cancel", ok(job_view("b", "STOPPING")))
     result = cli("cancel", "a", "b")
     assert result.code == 1
-    assert result.out == "b STOPPING\n" and "already SUCCEEDED" in result.err
+    assert result.out == "b STOPPING\n"
+    assert "already SUCCEEDED" in result.err
 
 
 def test_logs_so_far_and_followed(cli):
@@ -297,7 +308,8 @@ def test_logs_so_far_and_followed(cli):
     cli.api.on("GET", "/jobs/job1/logs", stream)
     result = cli("logs", "-f", "job1", "--rank", "0")
     assert result.code == 103
-    assert result.out == "[1.0] one\n" and "missing" in result.err
+    assert result.out == "[1.0] one\n"
+    assert "missing" in result.err
 
 
 def test_ctrl_c_lets_go_of_a_followed_log(cli):
@@ -305,7 +317,8 @@ def test_ctrl_c_lets_go_of_a_followed_log(cli):
     cli.api.on("GET", "/jobs/job1/logs", KeyboardInterrupt())
     result = cli("logs", "-f", "job1")
     assert result.code == 130
-    assert "job job1 goes on" in result.err and "frenzy cancel job1" in result.err
+    assert "job job1 goes on" in result.err
+    assert "frenzy cancel job1" in result.err
     assert not [request for request in cli.api.requests if request.method == "POST"]
 
 
@@ -330,14 +343,16 @@ def test_events_as_lines(cli):
 def test_nodes(cli):
     cli.api.on("GET", "/nodes", ok(node_list()))
     result = cli("nodes")
-    assert "1 x emulated-a100-40 (256 MiB)" in result.out and "emulated on the CPU" in result.err
+    assert "1 x emulated-a100-40 (256 MiB)" in result.out
+    assert "emulated on the CPU" in result.err
     assert "127.0.1.2" in cli("nodes", "-o", "wide").out
 
 
 def test_version_works_without_a_server(cli):
     cli.api.on("GET", "/version", httpx.ConnectError("refused"))
     result = cli("version")
-    assert result.code == 0 and result.out.startswith("frenzy ")
+    assert result.code == 0
+    assert result.out.startswith("frenzy ")
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,10 @@ import asyncio
 import hashlib
 import subprocess
 import sys
+import tempfile
 
 import httpx
 import pytest
-
-from frenzy import AsyncClient, Client
-from frenzy.errors import InvalidState, NotFound, Unreachable
-from frenzy.exchange import Retry
-from frenzy.streams import LogEntry, LogGap
-from frenzy_shared.messages.http import JobList, SeriesView, Timeline, TimelineEntry
 from tests.support.api import (
     NOW,
     SPEC,
@@ -26,6 +21,12 @@ from tests.support.api import (
     problem,
     sse,
 )
+
+from frenzy import AsyncClient, Client
+from frenzy.errors import InvalidSpec, InvalidState, NotFound, Unreachable
+from frenzy.exchange import Retry
+from frenzy.streams import LogEntry, LogGap
+from frenzy_shared.messages.http import JobList, SeriesView, Timeline, TimelineEntry
 
 FAST = Retry(attempts=3, base_s=0.0, cap_s=0.0)
 
@@ -150,6 +151,31 @@ def test_local_data_is_sent_once_under_its_digest(sdk, api, tmp_path):
     assert stored == {digest: b"kept"}  # not sent again, and packing is deterministic
 
 
+@pytest.mark.parametrize("make", ["empty file", "empty folder", "link"])
+def test_data_that_cannot_be_packed_names_the_field(sdk, api, tmp_path, make):
+    path = tmp_path / "data"
+    if make == "empty file":
+        path.write_text("")
+    elif make == "empty folder":
+        path.mkdir()
+    else:
+        path.mkdir()
+        (path / "link").symlink_to("/etc/passwd")
+    with pytest.raises(InvalidSpec, match="^data: ") as caught:
+        sdk.call(lambda client: client.submit({**SPEC, "data": str(path)}))
+    assert caught.value.problems[0].pointer == "/data"
+    assert api.requests == []
+
+
+def test_nothing_is_left_in_the_temporary_folder(sdk, api, tmp_path, monkeypatch):
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "a.txt").write_text("text")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    with pytest.raises(NotFound):
+        sdk.call(lambda client: client.submit({**SPEC, "data": str(tmp_path / "a.txt")}))
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
 def test_plan_sends_no_files(sdk, api, tmp_path):
     (tmp_path / "a.txt").write_text("x")
     api.on("POST", "/plans", ok(plans(plan())))
@@ -167,7 +193,8 @@ def test_pages_are_hidden(sdk, api):
     found = sdk.items(lambda client: client.jobs(states=["RUNNING"], labels={"team": "x"}))
     assert [job.id for job in found] == ["a", "b", "c"]
     first, second = api.sent("GET", "/jobs")
-    assert first.url.params["state"] == "RUNNING" and first.url.params["label.team"] == "x"
+    assert first.url.params["state"] == "RUNNING"
+    assert first.url.params["label.team"] == "x"
     assert second.url.params["page_token"] == "next"
 
 

@@ -2,6 +2,7 @@
 
 import httpx
 import pytest
+from tests.support.api import job_view, problem
 
 from frenzy.errors import (
     FrenzyError,
@@ -14,7 +15,6 @@ from frenzy.errors import (
 )
 from frenzy.exchange import Answer, Call, Lost, Pause, Retry, exchange
 from frenzy.operations import wait
-from tests.support.api import job_view, problem
 
 CALL = Call(method="GET", path="/x")
 
@@ -45,7 +45,8 @@ def test_an_answer_is_returned_after_lost_connections_and_busy_servers():
     result, pauses = drive(exchange(CALL, Retry()), outcomes)
     assert result.status == 200
     assert len(pauses) == 2
-    assert 0 < pauses[0] <= 0.4 and 0 < pauses[1] <= 0.8
+    assert 0 < pauses[0] <= 0.4
+    assert 0 < pauses[1] <= 0.8
 
 
 def test_retry_after_is_obeyed():
@@ -58,7 +59,8 @@ def test_delays_have_jitter_and_a_ceiling():
     retry = Retry(base_s=0.2, cap_s=5.0)
     delays = {retry.delay_s(30) for _ in range(50)}
     assert len(delays) > 10
-    assert max(delays) <= 5.0 and min(delays) >= 2.5
+    assert max(delays) <= 5.0
+    assert min(delays) >= 2.5
 
 
 def test_no_answer_at_all_is_unreachable_and_names_the_reason():
@@ -99,7 +101,8 @@ def test_fields_and_trace_are_kept():
 def test_a_page_of_a_proxy_is_quoted(status, kind):
     error = from_answer(status, b"<h1>Bad gateway</h1>\nmore")
     assert type(error) is kind
-    assert "Bad gateway" in error.message and "more" not in error.message
+    assert "Bad gateway" in error.message
+    assert "more" not in error.message
 
 
 def test_wait_polls_until_the_job_is_over():

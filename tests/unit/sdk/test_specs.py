@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from tests.support.api import DIGEST, SPEC
 
 from frenzy.specs import JobSpec, parse_yaml, read
 from frenzy_shared.errors import InvalidModelConfig, InvalidSpec
-from tests.support.api import DIGEST, SPEC
 
 
 def write(folder, text):

@@ -5,11 +5,11 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.api import problem
 
 from frenzy.errors import NotFound, Unreachable
 from frenzy.exchange import Answer, Call, Lost, Retry
 from frenzy.streams import EventParser, Follower, LogEntry, LogGap, log_of
-from tests.support.api import problem
 
 CALL = Call(method="GET", path="/jobs/j/logs")
 
@@ -57,7 +57,8 @@ def test_end_ends_it():
     reader = follower()
     tail = encode("end", "9", {"state": "SUCCEEDED"}) + encode("log", "10", {})
     assert list(reader.feed(tail)) == []
-    assert reader.ended and reader.end_data == {"state": "SUCCEEDED"}
+    assert reader.ended
+    assert reader.end_data == {"state": "SUCCEEDED"}
 
 
 def test_an_unknown_job_is_not_asked_for_again():
