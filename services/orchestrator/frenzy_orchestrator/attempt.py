@@ -27,7 +27,7 @@ from frenzy_orchestrator.shim.launch import LEASE, STOP
 from frenzy_shared.clock import Clock
 from frenzy_shared.domain.job import RankOutcome, StopReason
 from frenzy_shared.errors import StorageFull, Unavailable
-from frenzy_shared.messages.v1 import AttemptPhase, DesiredAttempt, EvidenceKind
+from frenzy_shared.messages.v1 import AttemptPhase, DesiredAttempt, EvidenceKind, Phase
 from frenzy_shared.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -46,9 +46,10 @@ _STAGES: Final[Mapping[AttemptPhase, Stage]] = {
     AttemptPhase.STARTED: Stage.ACTIVE,
     AttemptPhase.STOPPING: Stage.ACTIVE,
     AttemptPhase.EXITED: Stage.ACTIVE,
-    AttemptPhase.REFUSED: Stage.CLEAN,
+    AttemptPhase.REFUSED: Stage.ACTIVE,
     AttemptPhase.CLEAN: Stage.CLEAN,
 }
+_OVER: Final = frozenset({AttemptPhase.EXITED, AttemptPhase.REFUSED, AttemptPhase.CLEAN})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ class Attempt:
         self._outputs = Outputs(folder, tools.outputs)
         if folder.tombstoned:
             self._stop.set()
-        elif folder.journal.order.rendezvous:
+        elif folder.journal.order.phase is Phase.GO:
             self._go.set()
 
     @property
@@ -103,13 +104,15 @@ class Attempt:
         return self._outputs.device_bytes
 
     def go(self, order: DesiredAttempt) -> None:
-        """Start the ranks, as soon as the attempt is prepared.
+        """Start the ranks of what was prepared; the order says where they meet.
 
         Raises:
             StorageFull: the order is not recorded and not obeyed.
         """
         if not self._stop.is_set() and not self._go.is_set():
-            self.folder.record(order=order)
+            prepared = self.folder.journal.order
+            changes = {"phase": Phase.GO, "rendezvous": order.rendezvous, "grace_s": order.grace_s}
+            self.folder.record(order=prepared.model_copy(update=changes))
             self._go.set()
 
     def stop(self, reason: StopReason, grace_s: float) -> None:
@@ -143,14 +146,12 @@ class Attempt:
             await self._unless_stopped(self._prepare())
         if self._phase is AttemptPhase.PREPARED and not processes.has_run(self.folder.path):
             await self._unless_stopped(self._await_go())
-        if self._phase is AttemptPhase.CLEAN:
-            return
-        if self._stop.is_set() and not processes.has_run(self.folder.path):
-            await self._finish()  # nothing was ever started, and the tombstone forbids it now
-        elif self._phase is AttemptPhase.EXITED:
-            await self._finish()
-        else:
+        over = self._phase in _OVER
+        forbidden = self._stop.is_set() and not processes.has_run(self.folder.path)
+        if not over and not forbidden:  # else nothing was started, and the tombstone forbids it
             await self._see_through()
+        if self._phase is not AttemptPhase.CLEAN:
+            await self._finish()
 
     @property
     def _phase(self) -> AttemptPhase:
@@ -203,14 +204,13 @@ class Attempt:
         try:
             if (shim := await self._start()) is not None:
                 await self._guard(shim)
-            if self._phase is AttemptPhase.CLEAN:
-                return
             await self._kill_strays()
             ended.set()
             await shipping  # every line is in the stream before the end is told
         finally:
             await cancel(shipping)
-        await self._conclude()
+        if self._phase is not AttemptPhase.REFUSED:
+            await self._conclude()
 
     async def _start(self) -> ShimProcess | None:
         path = self.folder.path
@@ -220,7 +220,7 @@ class Attempt:
             inputs = self._tools.preparation.inputs(self.folder)
             await asyncio.to_thread(self._tools.launcher.write, self.folder, inputs)
             self.renew_lease(self._tools.clock.monotonic())
-        except (LookupError, OSError) as error:
+        except (LookupError, ValueError, OSError) as error:
             await self._refuse(StopReason.LAUNCH_REFUSED, f"cannot start: {error}")
             return None
         self._release_port()
@@ -298,8 +298,7 @@ class Attempt:
         ending = processes.read_ending(self.folder.path, ranks, reason)
         if ending.ended_by in NEVER_RAN:
             await self._refuse(StopReason.LAUNCH_REFUSED, ending.message)
-            return
-        if ending.ranks:
+        elif ending.ranks:
             outcomes = judge(ending, self._outputs.reports)
             cause = root_cause(outcomes)
             await self._tell(
@@ -309,7 +308,6 @@ class Attempt:
                 reason=cause.reason if cause else StopReason.COMPLETED,
                 message=cause.message if cause else "",
             )
-        await self._finish()
 
     async def _refuse(self, reason: StopReason, message: str) -> None:
         await self._persist(lambda: self.folder.bury(reason, 0.0))
@@ -317,12 +315,14 @@ class Attempt:
         await self._tell(
             EvidenceKind.REFUSED, phase=AttemptPhase.REFUSED, reason=reason, message=message
         )
-        await self._finish()
 
     async def _finish(self) -> None:
-        """Say CLEAN once the devices' locks are free as well."""
+        """Say CLEAN once the locks of the devices that it ran on are free as well."""
         since = self._tools.clock.monotonic()
-        while not await asyncio.to_thread(self._tools.launcher.locks_free, self.folder):
+        held_devices = processes.has_started(self.folder.path)
+        while held_devices and not await asyncio.to_thread(
+            self._tools.launcher.locks_free, self.folder
+        ):
             self._note_stuck(since)
             await asyncio.sleep(_KILL_TICK_S)
         self.stuck = ()

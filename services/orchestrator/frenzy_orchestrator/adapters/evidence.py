@@ -17,7 +17,7 @@ class EvidenceLedger:
     """The node's evidence: numbered here, kept in attempts' journals, published from there."""
 
     def __init__(self, node: str, journal: NodeJournal, now_ms: Callable[[], int]) -> None:
-        """Number after everything that any earlier agent of this folder has numbered."""
+        """Continue the numbers of every earlier agent of this folder."""
         self._node = node
         self._journal = journal
         self._now_ms = now_ms

@@ -1,0 +1,170 @@
+"""Composition root of the node agent: the only module that names concrete adapters."""
+
+import asyncio
+import fcntl
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+
+from frenzy_orchestrator.adapters.devices.emulated import EmulatedDevices
+from frenzy_orchestrator.adapters.devices.nvml import NvmlDevices
+from frenzy_orchestrator.adapters.devices.port import DeviceInventory
+from frenzy_orchestrator.adapters.devices.use import AttemptUse
+from frenzy_orchestrator.adapters.evidence import EvidenceLedger
+from frenzy_orchestrator.adapters.journal import NodeJournal
+from frenzy_orchestrator.adapters.launching import Launcher
+from frenzy_orchestrator.adapters.preparation import Preparation
+from frenzy_orchestrator.adapters.processes import ShimHost
+from frenzy_orchestrator.adapters.rendezvous import RendezvousPorts, interface_of
+from frenzy_orchestrator.attempt import AttemptTools
+from frenzy_orchestrator.core.launch import Programs
+from frenzy_orchestrator.metrics import AgentMetrics
+from frenzy_orchestrator.outputs import OutputTools
+from frenzy_orchestrator.service import Agent
+from frenzy_orchestrator.settings import OrchestratorSettings
+from frenzy_orchestrator.shim import procfs
+from frenzy_shared.blobs.open import open_blob_store
+from frenzy_shared.bus.nats import NatsBus
+from frenzy_shared.bus.port import Bus
+from frenzy_shared.clock import SystemClock
+from frenzy_shared.errors import Misconfigured
+from frenzy_shared.runtime import run_until_stopped
+from frenzy_shared.telemetry import Telemetry, configure, serve_metrics
+
+# The built-in trainer, and the runner of users' own scripts; both run as plain processes.
+PROGRAMS = Programs(
+    trainer=(sys.executable, "-P", "-m", "frenzy_trainer"),
+    script=(sys.executable, "-m", "frenzy_trainer.launch"),
+    bin_folder=str(Path(sys.executable).parent),
+)
+
+
+async def run(settings: OrchestratorSettings, programs: Programs = PROGRAMS) -> None:
+    """Run until a signal; running attempts stay under their shims.
+
+    Raises:
+        Misconfigured: a bad setting, or another agent uses this folder or this name.
+        Unavailable: the bus cannot be reached.
+    """
+    async with AsyncExitStack() as stack:
+        telemetry = configure("orchestrator", settings)
+        stack.callback(telemetry.close)
+        stack.enter_context(exclusive(settings.data_dir))
+        bus = await NatsBus.connect(settings.nats_url.get_secret_value(), name=settings.node)
+        stack.push_async_callback(bus.close)
+        await bus.verify_streams()
+        agent = assemble(settings, bus, telemetry, programs)
+        serve_metrics(telemetry, settings)
+        await run_until_stopped(agent.heartbeats, agent.evidence)
+
+
+def assemble(
+    settings: OrchestratorSettings, bus: Bus, telemetry: Telemetry, programs: Programs = PROGRAMS
+) -> Agent:
+    """Build the agent on a bus. Reads the journal; starts nothing."""
+    clock = SystemClock()
+    journal = NodeJournal(settings.data_dir)
+    ledger = EvidenceLedger(settings.node, journal, clock.now_ms)
+    inventory = _inventory(settings)
+    changed = asyncio.Event()
+    outputs = OutputTools(
+        node=settings.node,
+        bus=bus,
+        clock=clock,
+        ledger=ledger,
+        quota_bytes=settings.log_quota_bytes,
+        changed=changed,
+    )
+    tools = AttemptTools(
+        address=settings.address,
+        clock=clock,
+        ledger=ledger,
+        preparation=Preparation(
+            data_dir=settings.data_dir,
+            checkpoints_dir=settings.checkpoints,
+            min_free_bytes=settings.min_free_bytes,
+            inventory=inventory,
+            blobs=open_blob_store(settings.blob_location, settings.blobs_token.get_secret_value()),
+            unpack=_unpack,
+        ),
+        ports=RendezvousPorts(settings.address, settings.ports),
+        launcher=_launcher(settings, inventory, programs),
+        shims=ShimHost(),
+        outputs=outputs,
+        telemetry=telemetry,
+        changed=changed,
+    )
+    return Agent(
+        node=settings.node,
+        address=settings.address,
+        boot_id=procfs.boot_id(),
+        heartbeat_s=settings.heartbeat_s,
+        fence_after_s=settings.fence_after_s,
+        stop_grace_s=settings.stop_grace_s,
+        keep_attempts=settings.keep_attempts,
+        bus=bus,
+        clock=clock,
+        journal=journal,
+        ledger=ledger,
+        inventory=inventory,
+        tools=tools,
+        metrics=AgentMetrics(settings.node, telemetry.registry),
+    )
+
+
+@contextmanager
+def exclusive(data_dir: Path) -> Iterator[None]:
+    """Hold the node's folder: one agent at a time.
+
+    Raises:
+        Misconfigured: another agent holds it, or it cannot be written.
+    """
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(data_dir / "agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise Misconfigured(
+            f"FRENZY_DATA_DIR {data_dir}: {error.strerror}",
+            suggestions=("name a folder that this user can write",),
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise Misconfigured(
+            f"another agent runs with FRENZY_DATA_DIR {data_dir}",
+            suggestions=("stop it, or give this one its own folder",),
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _unpack(archive: Path, target: Path) -> None:
+    from frenzy_shared.blobs import bundle  # noqa: PLC0415
+
+    bundle.unpack(archive, target)
+
+
+def _inventory(settings: OrchestratorSettings) -> DeviceInventory:
+    if settings.emulated_devices:
+        return EmulatedDevices(settings.emulated_devices)
+    return NvmlDevices(AttemptUse(settings.data_dir))
+
+
+def _launcher(
+    settings: OrchestratorSettings, inventory: DeviceInventory, programs: Programs
+) -> Launcher:
+    return Launcher(
+        node=settings.node,
+        data_dir=settings.data_dir,
+        interface=settings.interface or interface_of(settings.address),
+        inventory=inventory,
+        programs=programs,
+        cgroups=settings.cgroups,
+        fence_after_s=settings.fence_after_s,
+        peer_grace_s=settings.peer_grace_s,
+    )

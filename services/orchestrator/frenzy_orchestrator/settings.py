@@ -1,0 +1,91 @@
+"""Settings of the node agent, read from FRENZY_* environment variables."""
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Final, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from frenzy_shared.domain.ids import is_name
+from frenzy_shared.settings import Seconds, TimingSettings
+from frenzy_shared.units import MIB
+
+_EPHEMERAL_START: Final = 32_768
+
+
+class OrchestratorSettings(TimingSettings):
+    """One node: its name, its address, its devices and its folders.
+
+    ``address`` is where the ranks of other nodes reach this node's. ``emulated_devices`` is
+    ``kind:count:memory:speed,...``; empty means the machine's NVIDIA devices. ``blobs`` is a
+    folder or the gateway's URL. ``interface`` "" finds the one that has the address.
+    """
+
+    node: str
+    address: str = "127.0.0.1"
+    emulated_devices: str = ""
+    blobs: str = ""
+    blobs_token: SecretStr = SecretStr("")
+    checkpoints_dir: Path | None = None
+    interface: str = ""
+    rendezvous_ports: str = "20000-29999"
+    cgroups: bool = True
+    min_free_bytes: Annotated[int, Field(ge=0)] = 256 * MIB
+    log_quota_bytes: Annotated[int, Field(ge=1024)] = 128 * MIB
+    keep_attempts: Annotated[int, Field(ge=0, le=10_000)] = 20
+    peer_grace_s: Seconds = 10.0
+
+    @property
+    def checkpoints(self) -> Path:
+        """Return the folder of all jobs' checkpoints, shared by nodes in a cluster of several."""
+        return self.checkpoints_dir or self.data_dir / "checkpoints"
+
+    @property
+    def blob_location(self) -> str:
+        """Return where blobs are; by default a folder of this node."""
+        return self.blobs or str(self.data_dir / "blobs")
+
+    @property
+    def ports(self) -> range:
+        """Return the ports that gangs may meet on."""
+        first, _, last = self.rendezvous_ports.partition("-")
+        return range(int(first), int(last) + 1)
+
+    @field_validator("node")
+    @classmethod
+    def _node(cls, node: str) -> str:
+        if not is_name(node):
+            raise ValueError("use 1-63 characters of a-z, 0-9 and '-', no '-' at either end")
+        return node
+
+    @field_validator("address")
+    @classmethod
+    def _address(cls, address: str) -> str:
+        ipaddress.ip_address(address)
+        return address
+
+    @field_validator("rendezvous_ports")
+    @classmethod
+    def _ports(cls, text: str) -> str:
+        first, dash, last = text.partition("-")
+        numbers = first.isdecimal() and last.isdecimal()
+        if not dash or not numbers or not 1024 <= int(first) <= int(last) <= 65_535:
+            raise ValueError("write first-last, for example 20000-29999, within 1024-65535")
+        return text
+
+    @model_validator(mode="after")
+    def _fence_outlives_heartbeats(self) -> Self:
+        if self.fence_after_s <= 2 * self.heartbeat_s:
+            raise ValueError(
+                f"FRENZY_FENCE_AFTER_S ({self.fence_after_s:g}) must be more than twice "
+                f"FRENZY_HEARTBEAT_S ({self.heartbeat_s:g}): one lost heartbeat must not stop jobs"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _absolute_folders(self) -> Self:
+        for name in ("data_dir", "checkpoints_dir"):
+            path = getattr(self, name)
+            if path is not None and not path.is_absolute():
+                raise ValueError(f"FRENZY_{name.upper()} must be an absolute path, not {path}")
+        return self

@@ -1,0 +1,206 @@
+"""An attempt's life with a scripted control plane and real processes."""
+
+import json
+
+from tests.support.agent import NASTY, eventually, order
+
+from frenzy_shared.domain.job import StopReason
+from frenzy_shared.messages.v1 import AttemptPhase, EvidenceKind, Phase, RankAssignment
+
+PRINT = """
+import json, os
+print("hello from rank", os.environ["RANK"])
+with open(os.environ["FRENZY_REPORT_FILE"], "a") as file:
+    for step in (1, 2, 3):
+        print(json.dumps({"kind": "step", "step": step, "time_ms": step, "loss": 4.0 - step,
+                          "peak_allocated_bytes": 1000 * step}), file=file)
+    print(json.dumps({"kind": "checkpoint", "step": 3}), file=file)
+json.dump(dict(os.environ), open(os.environ["FRENZY_CHECKPOINT_DIR"] + "/env.json", "w"))
+"""
+SLEEPER = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
+
+
+def kinds(evidence):
+    return [entry.kind.value for entry in evidence]
+
+
+async def test_happy_path(cluster, monkeypatch):
+    monkeypatch.setenv("FRENZY_NATS_URL", "nats://secret@127.0.0.1:1")
+    agent = await cluster.agent()
+    spec = cluster.script(PRINT)
+    await cluster.control.start_job("node-a", order(spec=spec))
+    exited = await cluster.control.seen(EvidenceKind.EXITED)
+    await cluster.control.seen(EvidenceKind.CLEAN)
+
+    (outcome,) = exited.outcomes
+    assert (outcome.exit_code, outcome.reason) == (0, StopReason.COMPLETED)
+    assert (outcome.last_step, outcome.loss_first, outcome.loss_last) == (3, 3.0, 1.0)
+    assert outcome.peak_allocated_bytes == 3000
+    assert [line.text for line in cluster.control.lines()] == ["hello from rank 0"]
+    told = kinds(cluster.control.evidence(job="j1"))
+    assert told[:2] == ["prepared", "started"]
+    assert told[-2:] == ["exited", "clean"]
+    assert sorted(told[2:-2]) == ["checkpointed", "progressed"]
+    env = json.loads((agent.settings.checkpoints / "j1" / "env.json").read_text())
+    assert env["MASTER_ADDR"] == "127.0.1.1"
+    assert 20_000 <= int(env["MASTER_PORT"]) <= 29_999
+    assert env["GLOO_SOCKET_IFNAME"] == "lo"
+    assert env["FROM_PLAN"] == "yes"
+    assert env["FRENZY_EMULATED_MEMORY_BYTES"] == str(64 * 1024**2)
+    assert "FRENZY_NATS_URL" not in env
+    assert not (agent.folder() / "work").exists()
+    assert agent.living() == []
+
+
+async def test_a_stop_before_the_start_is_final(cluster):
+    agent = await cluster.agent()
+    given = order(spec=cluster.script(SLEEPER))
+    await cluster.control.push("node-a", given)
+    await cluster.control.seen(EvidenceKind.PREPARED)
+    await cluster.control.stop_job("node-a", given)
+    await cluster.control.seen(EvidenceKind.CLEAN)
+    await cluster.control.push(
+        "node-a", given.model_copy(update={"phase": Phase.GO, "rendezvous": "127.0.1.1:20000"})
+    )
+    beats = len(cluster.control.heartbeats)
+    await eventually(lambda: len(cluster.control.heartbeats) > beats + 2)
+    assert kinds(cluster.control.evidence(job="j1")) == ["prepared", "clean"]
+    assert not (agent.folder() / "run.json").exists()
+
+
+async def test_a_stop_of_an_unknown_attempt_is_answered_and_remembered(cluster):
+    agent = await cluster.agent()
+    given = order(spec=cluster.script(SLEEPER))
+    await cluster.control.stop_job("node-a", given)
+    await cluster.control.seen(EvidenceKind.CLEAN)
+    assert (agent.folder() / "tombstone").exists()
+    await agent.leave()
+
+    await cluster.agent()
+    await cluster.control.push("node-a", given)
+    beats = len(cluster.control.heartbeats)
+    await eventually(lambda: len(cluster.control.heartbeats) > beats + 2)
+    assert EvidenceKind.PREPARED not in {entry.kind for entry in cluster.control.evidence()}
+
+
+async def test_an_attempt_older_than_one_that_ended_is_refused(cluster):
+    await cluster.agent()
+    spec = cluster.script(SLEEPER)
+    await cluster.control.stop_job("node-a", order(attempt=2, spec=spec))
+    await cluster.control.seen(EvidenceKind.CLEAN)
+    await cluster.control.push("node-a", order(attempt=1, spec=spec))
+    refused = await cluster.control.seen(EvidenceKind.REFUSED)
+    assert refused.attempt == 1
+    assert "attempt 2" in refused.message
+
+
+async def test_a_stop_kills_daemons_and_term_ignorers(cluster):
+    agent = await cluster.agent()
+    given = order(spec=cluster.script(NASTY))
+    await cluster.control.start_job("node-a", given)
+    await eventually(lambda: (agent.folder() / "work" / "ready").exists())
+    await cluster.control.stop_job("node-a", given)
+    exited = await cluster.control.seen(EvidenceKind.EXITED)
+    await cluster.control.seen(EvidenceKind.CLEAN)
+    assert exited.outcomes[0].reason is StopReason.CANCELLED_BY_USER
+    assert agent.living() == []
+
+
+async def test_repeated_and_reordered_orders_start_once(cluster):
+    agent = await cluster.agent()
+    given = order(spec=cluster.script("open('ran', 'a').write('x')\n" + SLEEPER))
+    await cluster.control.start_job("node-a", given)
+    run = agent.run_json()
+    go = cluster.control.orders["node-a"][("j1", 1)]
+    for _ in range(3):
+        await cluster.control.push("node-a", given)
+        await cluster.control.push("node-a", go)
+    beats = len(cluster.control.heartbeats)
+    await eventually(lambda: len(cluster.control.heartbeats) > beats + 2)
+    assert agent.run_json() == run
+    assert kinds(cluster.control.evidence(EvidenceKind.STARTED)) == ["started"]
+    await eventually(lambda: (agent.folder() / "work" / "ran").read_text() == "x")
+
+
+async def test_what_a_complete_set_leaves_out_is_stopped(cluster):
+    agent = await cluster.agent()
+    await cluster.control.start_job("node-a", order(spec=cluster.script(SLEEPER)))
+    cluster.control.orders["node-a"].clear()
+    await cluster.control.seen(EvidenceKind.CLEAN)
+    assert agent.living() == []
+
+
+async def test_user_code_that_fails_is_told_with_its_code(cluster):
+    await cluster.agent()
+    spec = cluster.script("import sys; print('oops', file=sys.stderr); sys.exit(3)")
+    await cluster.control.start_job("node-a", order(spec=spec))
+    exited = await cluster.control.seen(EvidenceKind.EXITED)
+    assert exited.outcomes[0].reason is StopReason.USER_CODE_ERROR
+    assert exited.outcomes[0].exit_code == 3
+    assert [(line.output, line.text) for line in cluster.control.lines()] == [("stderr", "oops")]
+
+
+async def test_an_out_of_memory_report_is_the_root_cause_of_its_gang(cluster):
+    await cluster.agent()
+    script = """
+import json, os, sys, time
+if os.environ["RANK"] == "1":
+    with open(os.environ["FRENZY_REPORT_FILE"], "a") as file:
+        print(json.dumps({"kind": "failure", "reason": "CudaOutOfMemory", "message": "need 2 GiB"}),
+              file=file)
+    sys.exit(1)
+time.sleep(600)
+"""
+    ranks = tuple(RankAssignment(rank=r, local_rank=r, device=f"emu{r}") for r in (0, 1))
+    await cluster.control.start_job("node-a", order(spec=cluster.script(script), ranks=ranks))
+    exited = await cluster.control.seen(EvidenceKind.EXITED)
+    assert exited.reason == StopReason.CUDA_OUT_OF_MEMORY
+    assert [outcome.reason for outcome in exited.outcomes] == [
+        StopReason.COMMUNICATION_ERROR,
+        StopReason.CUDA_OUT_OF_MEMORY,
+    ]
+
+
+async def test_a_device_held_by_another_attempt_is_refused(cluster):
+    await cluster.agent()
+    spec = cluster.script(SLEEPER)
+    await cluster.control.start_job("node-a", order("j1", spec=spec))
+    await cluster.control.push("node-a", order("j2", spec=spec))
+    refused = await cluster.control.seen(EvidenceKind.REFUSED, "j2")
+    assert refused.reason == StopReason.LAUNCH_REFUSED
+    assert "emu0" in refused.message
+    await cluster.control.seen(EvidenceKind.CLEAN, "j2")
+
+
+async def test_finished_attempts_are_forgotten_but_stay_ended(cluster):
+    agent = await cluster.agent(keep_attempts=1)
+    for job in ("j1", "j2", "j3"):
+        given = order(job, spec=cluster.script("pass"))
+        await cluster.control.start_job("node-a", given)
+        await cluster.control.seen(EvidenceKind.CLEAN, job)
+        del cluster.control.orders["node-a"][(job, 1)]
+    attempts = agent.settings.data_dir / "attempts"
+    await eventually(lambda: [path.name for path in attempts.iterdir()] == ["j3.1"])
+    await cluster.control.push("node-a", order("j1", spec=cluster.script("pass")))
+    refused = await cluster.control.seen(EvidenceKind.REFUSED, "j1")
+    assert "has ended here" in refused.message
+
+
+async def test_heartbeats_carry_devices_and_attempts(cluster):
+    await cluster.agent()
+    await cluster.control.start_job("node-a", order(spec=cluster.script(SLEEPER)))
+    beat = await eventually(
+        lambda: next((b for b in cluster.control.heartbeats if b.attempts and b.epoch), None)
+    )
+    assert [device.id for device in beat.devices] == ["emu0", "emu1"]
+    last = await eventually(
+        lambda: next(
+            (
+                b
+                for b in reversed(cluster.control.heartbeats)
+                if b.attempts and b.attempts[0].phase is AttemptPhase.STARTED
+            ),
+            None,
+        )
+    )
+    assert last.attempts[0].job == "j1"
