@@ -76,7 +76,7 @@ class RankOutcome:
     """
 
     rank: int
-    exit_code: int | None
+    exit_code: int | None = None
     reason: StopReason
     message: str = ""
     peak_allocated_bytes: int | None = None
