@@ -25,6 +25,7 @@ from frenzy_orchestrator.outputs import OutputTools
 from frenzy_orchestrator.service import Agent
 from frenzy_orchestrator.settings import OrchestratorSettings
 from frenzy_orchestrator.shim import procfs
+from frenzy_shared.blobs import bundle
 from frenzy_shared.blobs.open import open_blob_store
 from frenzy_shared.bus.nats import NatsBus
 from frenzy_shared.bus.port import Bus
@@ -87,7 +88,7 @@ def assemble(
             min_free_bytes=settings.min_free_bytes,
             inventory=inventory,
             blobs=open_blob_store(settings.blob_location, settings.blobs_token.get_secret_value()),
-            unpack=_unpack,
+            unpack=bundle.unpack,
         ),
         ports=RendezvousPorts(settings.address, settings.ports),
         launcher=_launcher(settings, inventory, programs),
@@ -141,12 +142,6 @@ def exclusive(data_dir: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _unpack(archive: Path, target: Path) -> None:
-    from frenzy_shared.blobs import bundle  # noqa: PLC0415
-
-    bundle.unpack(archive, target)
 
 
 def _inventory(settings: OrchestratorSettings) -> DeviceInventory:

@@ -19,7 +19,7 @@ from frenzy_orchestrator.core.reconcile import AttemptKey
 from frenzy_orchestrator.shim import files
 from frenzy_orchestrator.shim.launch import TOMBSTONE
 from frenzy_shared.domain.job import StopReason
-from frenzy_shared.errors import StorageFull
+from frenzy_shared.errors import Misconfigured, StorageFull
 from frenzy_shared.messages.base import Wire
 from frenzy_shared.messages.v1 import AttemptPhase, DesiredAttempt, Evidence, EvidenceKind
 
@@ -124,7 +124,7 @@ class NodeJournal:
         """Read what is on disk.
 
         Raises:
-            StorageFull: there is no room even for the empty folders.
+            Misconfigured: a journal is not readable; what it describes may be running.
         """
         self._root = data_dir / "attempts"
         self._counter = data_dir / "evidence-sequence"
@@ -190,12 +190,20 @@ class NodeJournal:
 
     def _load(self) -> Iterator[AttemptFolder]:
         for path in sorted(self._root.iterdir()):
-            try:
-                journal = AttemptJournal.decode((path / JOURNAL).read_bytes())
-            except (FileNotFoundError, ValidationError):
-                # Only ``create`` can leave this: a crash before its first record, so nothing ran.
+            if not (path / JOURNAL).exists():
+                # Only ``create`` leaves this: a crash before its first record, so nothing ran.
                 shutil.rmtree(path, ignore_errors=True)
                 continue
+            try:
+                journal = AttemptJournal.decode((path / JOURNAL).read_bytes())
+            except ValidationError as error:
+                raise Misconfigured(
+                    f"{path / JOURNAL} cannot be read: {error.errors()[0]['msg']}",
+                    suggestions=(
+                        "run the version of Frenzy that wrote it",
+                        "or stop what runs there and remove the folder",
+                    ),
+                ) from error
             yield AttemptFolder(path, journal, self._reserve)
 
     def _read_counter(self) -> int:
