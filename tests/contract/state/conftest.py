@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import pytest
+from tests.contract.state.ageing import age
 from tests.support.state import FakeClock
 from tests.support.valkey import ValkeyProcess, fresh_valkey, valkey, valkey_server
 
@@ -44,14 +45,3 @@ async def redis_store(valkey: ValkeyProcess) -> AsyncIterator[RedisStore]:
     store = await RedisStore.open(valkey.url)
     yield store
     await store.close()
-
-
-def age(server: ValkeyProcess, seconds: float) -> None:
-    """Make everything on the server older: its clock is not ours to move."""
-    with server.client() as client:
-        for timer, due in client.zrange("{frenzy}:timer", 0, -1, withscores=True):
-            client.zadd("{frenzy}:timer", {timer: due - seconds * 1000})
-        for key in client.scan_iter("{frenzy}:*"):
-            left_ms = client.pttl(key)
-            if left_ms > 0:
-                client.pexpire(key, max(0, left_ms - round(seconds * 1000)))
