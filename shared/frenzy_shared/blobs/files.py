@@ -40,14 +40,19 @@ def temporary_file(target: Path) -> Iterator[tuple[BinaryIO, Path]]:
         with temporary.open("xb") as file:
             yield file, temporary
     except OSError as error:
-        if error.errno in _FULL:
-            raise StorageFull(
-                f"the disk under {target.parent} is full: {error.strerror}",
-                suggestions=(f"free space under {target.parent}, then try again",),
-            ) from error
+        raise_if_full(error, target.parent)
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def raise_if_full(error: OSError, folder: Path) -> None:
+    """Raise ``StorageFull`` when that is what an operating system error means."""
+    if error.errno in _FULL:
+        raise StorageFull(
+            f"the disk under {folder} is full: {error.strerror}",
+            suggestions=(f"free space under {folder}, then try again",),
+        ) from error
 
 
 def settle(file: BinaryIO, temporary: Path, target: Path) -> None:

@@ -43,7 +43,8 @@ class CoreSubscription:
         client = await self._connection.ready(5.0)
         try:
             subscription = await client.subscribe(subject, queue=queue, cb=self._receive)
-            await client.flush(5)  # the server knows: what is sent from now on arrives
+            for _ in range(2):  # nats-py writes the PING past a SUB that waits for its flusher,
+                await client.flush(5)  # so only the second PONG says that the server knows it
         except Error as error:
             raise Unavailable(f"subscribing {subject}: {error}") from error
         self._stop = subscription.unsubscribe
