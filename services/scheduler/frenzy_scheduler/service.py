@@ -162,6 +162,7 @@ class Scheduler:
             store=self.store,
             bus=self.bus,
             clock=self.clock,
+            ids=self.ids,
             jobs=self._jobs,
             leadership=self.leadership,
             metrics=self._metrics,

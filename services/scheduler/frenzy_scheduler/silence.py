@@ -1,7 +1,7 @@
 """Nodes that fall silent: suspect, lost, and what that means for their jobs."""
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from frenzy_scheduler.core.facts import NodeFenced, NodeGone
 from frenzy_scheduler.core.liveness import Judgement, Verdict, Watch
@@ -11,7 +11,7 @@ from frenzy_scheduler.leadership import Leadership
 from frenzy_scheduler.metrics import Metrics
 from frenzy_scheduler.nodes import fence_timer, node_event
 from frenzy_shared.bus.port import Bus
-from frenzy_shared.clock import Clock
+from frenzy_shared.clock import Clock, IdSource
 from frenzy_shared.domain.cluster import NodeRecord, NodeState
 from frenzy_shared.domain.ids import NodeId
 from frenzy_shared.domain.job import PLACED
@@ -32,6 +32,7 @@ class Silence:
     store: StateStore
     bus: Bus
     clock: Clock
+    ids: IdSource
     jobs: Jobs
     leadership: Leadership
     metrics: Metrics
@@ -70,7 +71,7 @@ class Silence:
                     )
         timer = f"fence:{name}:{epoch}"
         change = Change(entity=f"node:{name}", lease=self.leadership.proof, clear_timers=(timer,))
-        await apply(self.store, f"timer:{timer}:done", change)
+        await apply(self.store, f"timer:{timer}:done:{self.ids.new_id()}", change)
 
     async def _declare(self, verdict: Verdict) -> None:
         node, silent_s = verdict.node, verdict.silent_s
@@ -91,15 +92,13 @@ class Silence:
         if lease_lost(result):
             self.leadership.lose()
         elif lost and result.ok:
-            await self._stop_jobs(node)
+            await self._stop_jobs(replace(node, reason=reason))
 
     async def _stop_jobs(self, node: NodeRecord) -> None:
         for record in await self.store.jobs_in(PLACED):
             if concerns(record, node.id):
                 op = f"lost:{node.id}:{node.epoch}:{record.id}"
-                fact = NodeGone(
-                    node=node.id, why=f"node {node.id} is lost: {node.reason}".rstrip(": ")
-                )
+                fact = NodeGone(node=node.id, why=f"node {node.id} is lost: {node.reason}")
                 await self.jobs.learn(
                     record.id, record.attempt, fact, op=op, lease=self.leadership.proof
                 )
