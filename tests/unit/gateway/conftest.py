@@ -251,7 +251,7 @@ def problem() -> Problem:
         assert response.headers["content-type"] == "application/problem+json", response.text
         body = response.json()
         assert (response.status_code, body["status"], body["code"]) == (status, status, code), body
-        assert body["type"] and body["title"] and body["detail"]
+        assert all(body[name] for name in ("type", "title", "detail"))
         assert body["instance"] == response.request.url.path
         assert len(body["trace_id"]) == 32
         return body

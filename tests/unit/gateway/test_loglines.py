@@ -21,8 +21,8 @@ def message(sequence, numbers, rank=0):
     return Message(subject="s", payload=batch.encode(), sequence=sequence)
 
 
-def feed(after=None, tail=None, history_end=0, wanted=LogFilter()):
-    return LogFeed(wanted=wanted, after=after, tail=tail, history_end=history_end)
+def feed(after=None, tail=None, history_end=0, wanted=None):
+    return LogFeed(wanted=wanted or LogFilter(), after=after, tail=tail, history_end=history_end)
 
 
 def short(events):

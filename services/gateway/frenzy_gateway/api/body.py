@@ -1,9 +1,10 @@
 """Receive request bodies from clients that may be slow, wrong or hostile."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from fastapi import Request
 from pydantic import ValidationError
@@ -13,6 +14,10 @@ from frenzy_gateway.problems import RequestTimeout, UnsupportedMediaType
 from frenzy_shared.errors import FieldProblem, InvalidSpec, PayloadTooLarge
 from frenzy_shared.messages.base import Wire
 from frenzy_shared.messages.spec import JobSpec, invalid_spec, parse_spec
+from frenzy_shared.units import MIB
+
+_DISCARD_BYTES: Final = 16 * MIB
+_DISCARD_S: Final = 2.0
 
 W = TypeVar("W", bound=Wire)
 
@@ -50,20 +55,15 @@ async def receive(request: Request, limit: int, silence_s: float) -> AsyncGenera
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise UnsupportedMediaType("compressed request bodies are not accepted")
     announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > limit:
-        raise _too_large(limit)
     received = 0
     async with aclosing(_stream(request)) as chunks:
-        while True:
-            try:
-                async with asyncio.timeout(silence_s):
-                    chunk = await anext(chunks, None)
-            except TimeoutError:
-                raise RequestTimeout(f"nothing of the body came for {silence_s:g} s") from None
-            if chunk is None:
-                return
+        if announced.isdecimal() and int(announced) > limit:
+            await _discard(chunks)
+            raise _too_large(limit)
+        while (chunk := await _next(chunks, silence_s)) is not None:
             received += len(chunk)
             if received > limit:
+                await _discard(chunks)
                 raise _too_large(limit)
             yield chunk
 
@@ -93,6 +93,28 @@ async def _read_json(request: Request) -> Any:  # noqa: ANN401 - any JSON value
 async def _stream(request: Request) -> AsyncGenerator[bytes, None]:
     async for chunk in request.stream():
         yield chunk
+
+
+async def _next(chunks: AsyncGenerator[bytes, None], silence_s: float) -> bytes | None:
+    try:
+        async with asyncio.timeout(silence_s):
+            return await anext(chunks, None)
+    except TimeoutError:
+        raise RequestTimeout(f"nothing of the body came for {silence_s:g} s") from None
+
+
+async def _discard(chunks: AsyncGenerator[bytes, None]) -> None:
+    """Read on for a moment.
+
+    Closing a connection with unread bytes resets it, and the client would never see the answer.
+    """
+    discarded = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARD_S):
+            async for chunk in chunks:
+                discarded += len(chunk)
+                if discarded > _DISCARD_BYTES:
+                    return
 
 
 def _too_large(limit: int) -> PayloadTooLarge:
