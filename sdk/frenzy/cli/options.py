@@ -17,7 +17,9 @@ class Format(StrEnum):
 
 
 Output: TypeAlias = Annotated[Format, typer.Option("--output", "-o", help="How to write the data.")]
-Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="Write only ids.")]
+Quiet: TypeAlias = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Write only what scripts need.")
+]
 NoInput: TypeAlias = Annotated[bool, typer.Option("--no-input", help="Never ask anything.")]
 Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before acting.")]
 Url: TypeAlias = Annotated[

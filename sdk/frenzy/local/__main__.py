@@ -15,6 +15,7 @@ async def run() -> None:
     if len(sys.argv) != 2:
         raise Misconfigured("usage: python -m frenzy.local <folder>")
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("httpx").setLevel("WARNING")
     await supervise(Layout(Path(sys.argv[1])))
 
 

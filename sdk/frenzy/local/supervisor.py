@@ -24,6 +24,7 @@ from frenzy_shared.errors import FrenzyError, Unavailable
 KEEP_JOBS: Final = "keep-jobs"  # a file of that name in the root: the next stop leaves ranks
 
 _NODES_UP_S: Final = 60.0
+_POLL_S: Final = 0.2
 _STALE_GRACE_S: Final = 15.0
 _SET_PARENT_DEATH_SIGNAL: Final = 1
 
@@ -94,7 +95,7 @@ class Supervisor:
                 while wanted:
                     with suppress(Unavailable):
                         wanted -= {n.id for n in await client.nodes() if n.state == "UP"}
-                    await asyncio.sleep(0.1 if wanted else 0)
+                    await asyncio.sleep(_POLL_S if wanted else 0)
         except TimeoutError:
             raise Unavailable(
                 f"not UP after {_NODES_UP_S:.0f} s: {', '.join(sorted(wanted))}",
