@@ -68,10 +68,9 @@ def unpack(file: Path, target: Path, *, max_bytes: int = MAX_BYTES) -> None:
         PayloadTooLarge: it is larger than ``max_bytes`` or has too many entries.
         StorageFull: the disk under ``target`` is full.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f".tmp-{target.name[:100]}-{secrets.token_hex(8)}")
-    aside.mkdir(mode=0o700)
     try:
+        aside.mkdir(mode=0o700, parents=True)
         _unpack(file, aside, max_bytes)
         aside.chmod(0o755)
         aside.rename(target)

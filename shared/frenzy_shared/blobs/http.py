@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -179,15 +180,21 @@ async def _check(response: httpx.Response) -> None:
     """Raise the error that a response carries: by its problem's ``code``, else by its status."""
     if response.is_success:
         return
-    await response.aread()
-    code, detail = "", response.reason_phrase
-    if response.headers.get("Content-Type", "").startswith("application/problem+json"):
-        problem = response.json()
-        code, detail = str(problem.get("code", "")), str(problem.get("detail", detail))
+    code, detail = _problem(await response.aread())
+    detail = detail or response.reason_phrase
     status = response.status_code
     by_status = Unavailable if status >= 500 or status == 429 else BadRequest
     kind = _CODES.get(code) or _STATUSES.get(status, by_status)
     raise kind(f"{response.request.url}: {status} {detail}")
+
+
+def _problem(body: bytes) -> tuple[str, str]:
+    """Return code and detail of a problem document, "" where there is none (HEAD, a proxy)."""
+    try:
+        problem = json.loads(body)
+        return str(problem.get("code", "")), str(problem.get("detail", ""))
+    except (ValueError, AttributeError):
+        return "", ""
 
 
 def _unavailable(error: Exception) -> Unavailable:
