@@ -125,8 +125,8 @@ class Job(_Handle):
         """Return the job's transitions, oldest first."""
         return self._io.run(operations.timeline(self._retry, self.id))
 
-    def plans(self) -> PlanSet | None:
-        """Return the plans that were stored for the job; ``None`` before it was planned."""
+    def plans(self) -> PlanSet:
+        """Return the plans that were stored for the job; empty before it was planned."""
         return self._io.run(operations.job_plans(self._retry, self.id))
 
     def spec(self) -> Any:  # noqa: ANN401 - JSON
@@ -204,8 +204,8 @@ class AsyncJob(_Handle):
         """Return the job's transitions, oldest first."""
         return await self._io.run(operations.timeline(self._retry, self.id))
 
-    async def plans(self) -> PlanSet | None:
-        """Return the plans that were stored for the job; ``None`` before it was planned."""
+    async def plans(self) -> PlanSet:
+        """Return the plans that were stored for the job; empty before it was planned."""
         return await self._io.run(operations.job_plans(self._retry, self.id))
 
     async def spec(self) -> Any:  # noqa: ANN401 - JSON

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from pydantic import ValidationError
 
-from frenzy.errors import FrenzyError, NotFound, TimedOut, Unreachable
+from frenzy.errors import FrenzyError, TimedOut, Unreachable
 from frenzy.exchange import Answer, Call, Operation, Pause, Retry, exchange
 from frenzy_shared.domain.job import TERMINAL, JobState
 from frenzy_shared.domain.plan import PlanSet
@@ -153,13 +153,9 @@ def timeline(retry: Retry, job: str) -> Operation[tuple[TimelineEntry, ...]]:
     return _decode(Timeline, answer).entries
 
 
-def job_plans(retry: Retry, job: str) -> Operation[PlanSet | None]:
-    """Read the plans that were stored for a job; ``None`` before it was planned."""
-    try:
-        answer = yield from _get(retry, f"{job_path(job)}/plans")
-    except NotFound:
-        yield from get(retry, job)  # raises when it is the job that does not exist
-        return None
+def job_plans(retry: Retry, job: str) -> Operation[PlanSet]:
+    """Read the plans that were stored for a job; empty, with a message, before it was planned."""
+    answer = yield from _get(retry, f"{job_path(job)}/plans")
     return _decode(PlanResult, answer).plans
 
 

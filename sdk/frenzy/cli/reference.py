@@ -32,8 +32,8 @@ def render() -> str:
         "# The frenzy command",
         "<!-- Made by `python -m frenzy.cli.reference`; do not edit. -->",
         (
-            "Data goes to stdout, messages to stderr. The server is `--url`, else `FRENZY_URL`, else "
-            "what `frenzy up` wrote to `$XDG_CONFIG_HOME/frenzy/config.toml`; the token is "
+            "Data goes to stdout, messages to stderr. The server is `--url`, else `FRENZY_URL`, "
+            "else what `frenzy up` wrote to `$XDG_CONFIG_HOME/frenzy/config.toml`; the token is "
             "`FRENZY_TOKEN`, else that file's. `NO_COLOR` switches colours off."
         ),
         "## Exit codes",

@@ -235,6 +235,7 @@ def test_explain_says_why(cli):
         source="scheduler",
     )
     cli.api.on("GET", "/jobs/job1/explain", ok(why))
+    cli.api.on("GET", "/jobs/job1/plans", ok(plans(plan())))
     cli.api.on("GET", "/nodes", ok(node_list()))
     out = cli("explain", "job1").out
     for text in ("CapacityFragmented", "2 free, on two nodes", "wait for job7", "queue: 3"):

@@ -223,13 +223,6 @@ def test_parts_of_a_job(sdk, api):
     assert sdk.call(lambda client: client.nodes())[0].id == "node-b"
 
 
-def test_a_job_without_plans_is_not_a_job_that_does_not_exist(sdk, api):
-    assert sdk.on_job("plans") is None
-    api.on("GET", "/jobs/job1", ok(job_view()), problem(404, "not_found", "no job job1"))
-    with pytest.raises(NotFound, match="no job job1"):
-        sdk.on_job("plans")
-
-
 def test_a_job_id_stays_one_segment_of_the_path(sdk, api):
     with pytest.raises(NotFound):
         sdk.call(lambda client: client.job("../nodes?x"))

@@ -104,7 +104,7 @@ def explain(job: JobArgument, *, output_: Output = Format.TABLE, url: Url = None
         return
     console = output.out()
     console.print(_why(handle.view, pending))
-    if found is not None:
+    if found.plans or found.refused:
         console.print()
         console.print(show.plans(found, capacities))
 
