@@ -4,8 +4,8 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack
 
+from frenzy_gateway.adapters.server import listen, serve
 from frenzy_gateway.api.application import build_api
-from frenzy_gateway.server import listen, serve
 from frenzy_gateway.service import GatewayService
 from frenzy_gateway.settings import GatewaySettings
 from frenzy_shared.auth import ALL_PROJECTS, Role, parse_token, token_record
@@ -33,6 +33,7 @@ async def run(settings: GatewaySettings) -> None:
         stack.push_async_callback(state.close)
         bus = await NatsBus.connect(
             settings.nats_url.get_secret_value(),
+            timeout_s=30.0,
             name=f"gateway-{settings.instance or ids.new_id()}",
         )
         stack.push_async_callback(bus.close)

@@ -5,20 +5,14 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from pydantic import ValidationError
-
 from frenzy_gateway import submission, views
+from frenzy_gateway.callers import Caller, Callers
 from frenzy_gateway.cancellation import cancel_change, settled
+from frenzy_gateway.questions import Questions
+from frenzy_gateway.readiness import Readiness
 from frenzy_gateway.reading import Reader
 from frenzy_gateway.settings import GatewaySettings
-from frenzy_shared.auth import (
-    ALL_PROJECTS,
-    Role,
-    check_token,
-    new_token,
-    parse_token,
-    token_record,
-)
+from frenzy_shared.auth import ALL_PROJECTS
 from frenzy_shared.blobs.port import BlobStore
 from frenzy_shared.bus.port import Bus
 from frenzy_shared.clock import Clock, IdSource
@@ -27,39 +21,20 @@ from frenzy_shared.domain.job import JobRecord, JobState
 from frenzy_shared.errors import (
     BlobMissing,
     FieldProblem,
-    Forbidden,
     FrenzyError,
     IdempotencyConflict,
-    InvalidSpec,
-    Misconfigured,
     NotFound,
     QuotaExceeded,
-    Unauthenticated,
     Unavailable,
 )
-from frenzy_shared.messages import http, subjects
+from frenzy_shared.messages import http
 from frenzy_shared.messages.spec import JobSpec
-from frenzy_shared.messages.v1 import ExplainReply, ExplainRequest, PlanReply, PlanRequest
 from frenzy_shared.state.port import Json, Result, StateStore, Status
 from frenzy_shared.telemetry import traceparent
 
 log = logging.getLogger(__name__)
 
 _CANCEL_TRIES = 20  # each lost to another writer of the same job
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
-    """Who asks, as a valid token proves it."""
-
-    token_id: str
-    name: str
-    role: Role
-    project: str  # or ALL_PROJECTS
-
-    def sees(self, project: str) -> bool:
-        """Tell whether the caller's scope covers a project."""
-        return self.project in (ALL_PROJECTS, project)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,53 +67,28 @@ class GatewayService:
             max_log_bytes=self.settings.max_log_bytes,
         )
 
-    # -- callers ------------------------------------------------------------------------------
+    @property
+    def callers(self) -> Callers:
+        """Return what knows the callers."""
+        return Callers(state=self.state, clock=self.clock)
 
-    async def authenticate(self, token_text: str) -> Caller:
-        """Return who holds a token; ``Unauthenticated`` when nobody does."""
-        token = parse_token(token_text)
-        if token is None:
-            raise Unauthenticated("this is not an API token; they look like frz_<id>_<secret>")
-        record = check_token(token, await self.state.token(token.id), self.clock.now_ms())
-        return Caller(
-            token_id=record.id,
-            name=record.name or record.id,
-            role=Role(record.role),
-            project=record.project,
+    @property
+    def questions(self) -> Questions:
+        """Return what asks other services."""
+        return Questions(
+            bus=self.bus,
+            marp_timeout_s=self.settings.marp_timeout_s,
+            explain_timeout_s=self.settings.explain_timeout_s,
         )
 
-    async def create_token(self, caller: Caller, request: http.TokenRequest) -> http.TokenView:
-        """Make a token within the caller's own scope."""
-        role = _role(request.role)
-        if not (1 <= len(request.name) <= 100 and request.name.isprintable()):
-            raise _invalid("name", "use 1 to 100 printable characters")
-        project = request.project
-        if project != ALL_PROJECTS:
-            project = submission.check_project(project)
-        if not caller.sees(project):
-            raise Forbidden(f"your token is limited to project {caller.project!r}")
-        if request.expires_in_s is not None and not 0 < request.expires_in_s <= 10 * 365 * 86_400:
-            raise _invalid("expires_in_s", "must be above 0 and at most ten years")
-        now, token = self.clock.now_ms(), new_token()
-        lifetime_ms = None if request.expires_in_s is None else int(request.expires_in_s * 1000)
-        expires_ms = 0 if lifetime_ms is None else now + max(1, lifetime_ms)
-        await self.state.put_token(
-            token_record(
-                token,
-                role=role,
-                project=project,
-                name=request.name,
-                created_ms=now,
-                expires_ms=expires_ms,
-            )
-        )
-        return http.TokenView(
-            id=token.id,
-            token=token.text,
-            name=request.name,
-            role=role,
-            project=project,
-            expires_at=views.moment(expires_ms) if expires_ms else None,
+    @property
+    def readiness(self) -> Readiness:
+        """Return what watches store and bus."""
+        return Readiness(
+            state=self.state,
+            bus=self.bus,
+            max_outbox_lag=self.settings.max_outbox_lag,
+            max_memory_ratio=self.settings.max_memory_ratio,
         )
 
     # -- jobs ---------------------------------------------------------------------------------
@@ -164,7 +114,7 @@ class GatewayService:
             force_queue=force_queue,
             traceparent=traceparent(),
         )
-        await self.check_pressure()
+        await self.readiness.require_room()
         await self.validate(spec, force_queue=force_queue)
         # The op id is this request's own: the store's memo must answer a replayed call, and not
         # hide from a second request that its body differs.
@@ -198,23 +148,13 @@ class GatewayService:
                     problems=(FieldProblem(pointer=pointer, detail=f"no blob {digest} is stored"),),
                     suggestions=(f"upload it first: PUT /api/v1/blobs/{digest}",),
                 )
-        reply = await self._ask_marp(spec)
+        reply = await self.questions.plans(spec)
         if reply is None:
             return
         if submission.is_invalid(reply):
             raise submission.planning_error(reply)
         if reply.plans is not None and not reply.plans.feasible and not force_queue:
             raise submission.refusal(reply.plans)
-
-    async def check_pressure(self) -> None:
-        """Raise ``Unavailable`` while the store cannot safely take more work."""
-        health = await self.state.health()
-        if not health.reachable:
-            raise Unavailable(f"the state store is unreachable: {health.detail}")
-        if health.outbox_lag > self.settings.max_outbox_lag:
-            raise Unavailable(f"{health.outbox_lag} events wait to be published; try again later")
-        if health.memory_used_ratio > self.settings.max_memory_ratio:
-            raise Unavailable(f"the state store is {health.memory_used_ratio:.0%} full")
 
     async def cancel(self, caller: Caller, job: str) -> http.JobView:
         """Stop a job; once it is stopping or cancelled this changes nothing."""
@@ -226,6 +166,7 @@ class GatewayService:
             change = cancel_change(record, caller.name, self.clock.now_ms())
             result = await self.state.apply(f"{operation}:{number}", change)
             if result.ok:
+                log.info("%s cancelled job %s", caller.name, job)
                 return await self.view(await self.record(caller, job))
             if result.status not in (Status.STALE, Status.BAD_STATE):
                 raise NotFound(f"no job {job}")
@@ -273,7 +214,7 @@ class GatewayService:
     async def explain(self, caller: Caller, job: str) -> http.ExplainView:
         """Say why a job is where it is: the scheduler's answer, else the last known reason."""
         record = await self.record(caller, job)
-        reply = await self._ask_scheduler(record.id)
+        reply = await self.questions.explanation(record.id)
         if reply is not None:
             return http.ExplainView(
                 job=record.id,
@@ -297,7 +238,7 @@ class GatewayService:
 
     async def plan(self, spec: JobSpec) -> http.PlanResult:
         """Ask MARP how a job could run; nothing is stored."""
-        reply = await self._ask_marp(spec)
+        reply = await self.questions.plans(spec)
         if reply is None:
             raise Unavailable("MARP does not answer", suggestions=("is frenzy_marp running?",))
         if reply.plans is None:
@@ -308,32 +249,11 @@ class GatewayService:
         """Show all nodes."""
         return views.nodes_view(await self.state.cluster())
 
-    async def readiness(self) -> http.ReadinessView:
-        """Tell whether jobs are accepted (the store) and get on (the bus)."""
-        health = await self.state.health()
-        checks = (
-            http.CheckView(name="store", ok=health.reachable, detail=health.detail),
-            await self._check_bus(),
-            http.CheckView(
-                name="outbox",
-                ok=health.outbox_lag <= self.settings.max_outbox_lag,
-                detail=f"{health.outbox_lag} events wait to be published",
-            ),
-        )
-        if self.stopping.is_set():
-            status = "stopping"
-        elif not health.reachable:
-            status = "unavailable"
-        else:
-            status = "ready" if all(check.ok for check in checks) else "degraded"
-        return http.ReadinessView(status=status, checks=checks)
-
     # -- inside -------------------------------------------------------------------------------
 
     def _writable(self, caller: Caller, project: str) -> ProjectName:
         name = submission.check_project(project)
-        if not caller.sees(name):
-            raise Forbidden(f"your token is limited to project {caller.project!r}")
+        caller.require(name)
         return name
 
     def _readable(self, caller: Caller, project: str | None) -> ProjectName | None:
@@ -346,6 +266,7 @@ class GatewayService:
             record = await self.state.job(JobId(result.id))
             if record is None:
                 raise Unavailable(f"job {result.id} was accepted but cannot be read")
+            log.info("%s submitted job %s", record.submitted_by, record.id)
             return Accepted(job=await self.view(record), created=result.status is Status.OK)
         if result.status is Status.CONFLICT:
             raise _conflict(result.id)
@@ -365,60 +286,9 @@ class GatewayService:
         waiting = record.state in (JobState.SUBMITTED, JobState.QUEUED)
         return await self.state.pending(record.id) if waiting else None
 
-    async def _ask_marp(self, spec: JobSpec) -> PlanReply | None:
-        """Return MARP's answer; None when it is silent or does not make sense."""
-        try:
-            payload = await self.bus.request(
-                subjects.MARP_PLAN,
-                PlanRequest(spec=spec).encode(),
-                timeout_s=self.settings.marp_timeout_s,
-                headers={"traceparent": traceparent()},
-            )
-            return PlanReply.decode(payload)
-        except Unavailable as error:
-            log.warning("MARP does not answer: %s", error.message)
-        except ValidationError:
-            log.exception("MARP's answer cannot be read")
-        return None
-
-    async def _ask_scheduler(self, job: JobId) -> ExplainReply | None:
-        try:
-            payload = await self.bus.request(
-                subjects.SCHEDULER_EXPLAIN,
-                ExplainRequest(job=job).encode(),
-                timeout_s=self.settings.explain_timeout_s,
-                headers={"traceparent": traceparent()},
-            )
-            reply = ExplainReply.decode(payload)
-        except (Unavailable, ValidationError) as error:
-            log.warning("the scheduler does not explain %s: %s", job, error)
-            return None
-        return None if reply.error else reply
-
-    async def _check_bus(self) -> http.CheckView:
-        if not self.bus.connected:
-            return http.CheckView(name="bus", ok=False, detail="not connected")
-        try:
-            await self.bus.verify_streams()
-        except (Misconfigured, Unavailable) as error:
-            return http.CheckView(name="bus", ok=False, detail=error.message)
-        return http.CheckView(name="bus", ok=True)
-
 
 def _conflict(job: str) -> IdempotencyConflict:
     return IdempotencyConflict(
         f"this Idempotency-Key was used for job {job} with a different body",
         suggestions=("use a new key for a new job",),
     )
-
-
-def _role(text: str) -> Role:
-    try:
-        return Role(text)
-    except ValueError:
-        raise _invalid("role", f"must be one of {', '.join(Role)} (got {text!r:.40})") from None
-
-
-def _invalid(name: str, detail: str) -> InvalidSpec:
-    problem = FieldProblem(pointer=f"/{name}", detail=detail)
-    return InvalidSpec(f"{name}: {detail}", problems=(problem,))

@@ -26,6 +26,7 @@ class GatewaySettings(ServiceSettings):
     max_blob_bytes: Annotated[int, Field(ge=1)] = 2 * GIB
     max_log_bytes: Annotated[int, Field(ge=1024)] = 64 * MIB  # of one whole-log answer
     receive_timeout_s: Seconds = 30.0  # longest silence while a client sends a body
+    max_followers: Annotated[int, Field(ge=1)] = 512  # open event streams; each reads the bus
     keep_alive_s: Seconds = 15.0  # between comments on an idle event stream
     max_outbox_lag: Annotated[int, Field(ge=1)] = 10_000  # unpublished entries, then 503
     max_memory_ratio: Annotated[float, Field(gt=0, le=1)] = 0.9  # of the store, then 503

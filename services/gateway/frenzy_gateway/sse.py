@@ -1,8 +1,8 @@
 """Server-sent events: framing, keep-alive, and a response that always closes its source."""
 
 import json
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Send
 
 from frenzy_shared.clock import Clock
+from frenzy_shared.errors import Unavailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +36,38 @@ def event(kind: str, data: Mapping[str, Any], *, id_: str = "") -> ServerEvent:
     return ServerEvent(event=kind, data=json.dumps(data, ensure_ascii=False), id=id_)
 
 
+@dataclass(slots=True)
+class Followers:
+    """Counts open event streams: each one costs a reader on the bus."""
+
+    limit: int
+    count: int = 0
+
+    def check(self) -> None:
+        """Raise ``Unavailable`` when there are as many as this process serves."""
+        if self.count >= self.limit:
+            raise Unavailable(
+                f"{self.count} logs and events are followed already; try again later",
+                suggestions=("close some streams", "ask again without Accept: text/event-stream"),
+            )
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        """Count a stream while it is open."""
+        self.count += 1
+        try:
+            yield
+        finally:
+            self.count -= 1
+
+
 class EventStreamResponse(StreamingResponse):
     """Send events as they come; the source is closed when the client leaves."""
 
-    def __init__(self, events: Events, *, clock: Clock, keep_alive_s: float) -> None:
+    def __init__(
+        self, events: Events, *, followers: Followers, clock: Clock, keep_alive_s: float
+    ) -> None:
+        self._followers = followers
         self._frames = _frames(events, clock, keep_alive_s)
         super().__init__(
             self._frames,
@@ -49,8 +78,9 @@ class EventStreamResponse(StreamingResponse):
 
     async def stream_response(self, send: Send) -> None:
         """Send the stream and close its source, also after a cancellation."""
-        async with aclosing(self._frames):
-            await super().stream_response(send)
+        with self._followers.one_more():
+            async with aclosing(self._frames):
+                await super().stream_response(send)
 
 
 async def _frames(events: Events, clock: Clock, keep_alive_s: float) -> AsyncGenerator[bytes, None]:

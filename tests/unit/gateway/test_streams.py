@@ -246,3 +246,17 @@ async def test_a_follower_survives_an_outage_of_store_and_bus(gateway, admin, jo
     await gateway.ship(job, range(1, 3))
     await gateway.move(job, JobState.SUCCEEDED)
     assert numbers(await following) == [1, 2]
+
+
+async def test_there_are_only_so_many_followers(gateway, admin, job, logs, events, problem):
+    gateway.api.state.followers.limit = 1
+    following = asyncio.ensure_future(admin.get(logs, headers=SSE))
+    await asyncio.sleep(0.05)
+    for path in (logs, events):
+        response = await admin.get(path, headers=SSE)
+        problem(response, 503, "unavailable")
+        assert "retry-after" in response.headers
+        assert (await admin.get(path)).status_code == 200  # whole answers are not limited
+    await gateway.move(job, JobState.CANCELLED)
+    await following
+    assert frames(await admin.get(logs, headers=SSE))[-1][0] == "end"

@@ -6,8 +6,9 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Depends, Request
 from fastapi.security.utils import get_authorization_scheme_param
 
+from frenzy_gateway.callers import Caller
 from frenzy_gateway.problems import openapi_responses
-from frenzy_gateway.service import Caller, GatewayService
+from frenzy_gateway.service import GatewayService
 from frenzy_shared.auth import Role
 from frenzy_shared.errors import Forbidden, Unauthenticated
 
@@ -38,7 +39,7 @@ async def authenticate(request: Request, service: Service) -> Caller:
     scheme, token = get_authorization_scheme_param(header)
     if scheme.lower() != "bearer":
         raise Unauthenticated("the Authorization header must be of the form: Bearer <token>")
-    return await service.authenticate(token)
+    return await service.callers.authenticate(token)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from frenzy_gateway.api.middleware import Observed, problem_response
 from frenzy_gateway.metrics import GatewayMetrics
 from frenzy_gateway.problems import MethodNotAllowed, UnsupportedMediaType
 from frenzy_gateway.service import GatewayService
+from frenzy_gateway.sse import Followers
 from frenzy_shared.errors import BadRequest, FieldProblem, FrenzyError, NotFound
 from frenzy_shared.messages import http
 from frenzy_shared.messages.spec import JobSpec
@@ -56,6 +57,7 @@ def build_api(service: GatewayService, telemetry: Telemetry) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
     )
     api.state.service = service
+    api.state.followers = Followers(service.settings.max_followers)
     api.state.metrics = GatewayMetrics.register(telemetry.registry)
     for router in _ROUTERS:
         api.include_router(router)

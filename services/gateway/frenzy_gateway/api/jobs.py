@@ -7,7 +7,7 @@ from fastapi import Query, Request, Response
 
 from frenzy_gateway.api.access import Service, Submitter, Viewer, api_router
 from frenzy_gateway.api.body import json_request, read_spec
-from frenzy_gateway.service import Caller
+from frenzy_gateway.callers import Caller
 from frenzy_gateway.views import timeline_view
 from frenzy_shared.auth import ALL_PROJECTS
 from frenzy_shared.domain.ids import is_name

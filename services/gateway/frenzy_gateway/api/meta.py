@@ -35,7 +35,7 @@ async def healthz() -> str:
 )
 async def readyz(service: Service, response: Response) -> http.ReadinessView:
     """Tell whether jobs are accepted; with 200 and "degraded" they are, but wait."""
-    readiness = await service.readiness()
+    readiness = await service.readiness.check(stopping=service.stopping.is_set())
     if readiness.status not in ("ready", "degraded"):
         response.status_code = 503
     return readiness

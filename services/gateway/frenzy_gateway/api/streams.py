@@ -10,7 +10,7 @@ from frenzy_gateway.feed import LogCursor, LogFeed
 from frenzy_gateway.loglines import LogFilter, render
 from frenzy_gateway.reading import parse_sequence
 from frenzy_gateway.service import GatewayService
-from frenzy_gateway.sse import Events, EventStreamResponse
+from frenzy_gateway.sse import Events, EventStreamResponse, Followers
 from frenzy_shared.messages.envelope import CloudEvent
 
 router = api_router("jobs")
@@ -45,6 +45,7 @@ async def get_logs(
     if not _follows(request):
         table = await reader.log(record, wanted, tail)
         return PlainTextResponse("".join(render(table.merged(), name_ranks=rank is None)))
+    _followers(request).check()
     last_id = request.headers.get("last-event-id")
     feed = LogFeed(
         wanted=wanted,
@@ -52,7 +53,7 @@ async def get_logs(
         tail=tail,
         history_end=await reader.history_end(record, wanted),
     )
-    return _stream(service, reader.follow_log(record, feed))
+    return _stream(request, service, reader.follow_log(record, feed))
 
 
 @router.get(
@@ -67,17 +68,26 @@ async def get_events(request: Request, job: str, service: Service, caller: Viewe
     if not _follows(request):
         found = await reader.events(record)
         return JSONResponse([told.model_dump(mode="json") for told in found])
+    _followers(request).check()
     last_id = request.headers.get("last-event-id")
     after = parse_sequence(last_id) if last_id else 0
     await reader.check()
-    return _stream(service, reader.follow_events(record, after))
+    return _stream(request, service, reader.follow_events(record, after))
 
 
 def _follows(request: Request) -> bool:
     return _SSE in request.headers.get("accept", "").lower()
 
 
-def _stream(service: GatewayService, events: Events) -> EventStreamResponse:
+def _followers(request: Request) -> Followers:
+    followers: Followers = request.app.state.followers
+    return followers
+
+
+def _stream(request: Request, service: GatewayService, events: Events) -> EventStreamResponse:
     return EventStreamResponse(
-        events, clock=service.clock, keep_alive_s=service.settings.keep_alive_s
+        events,
+        followers=_followers(request),
+        clock=service.clock,
+        keep_alive_s=service.settings.keep_alive_s,
     )

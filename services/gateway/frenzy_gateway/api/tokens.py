@@ -15,4 +15,4 @@ async def create_token(
 ) -> http.TokenView:
     """Make a token; its secret is in this answer and nowhere else."""
     response.headers["Cache-Control"] = "no-store"
-    return await service.create_token(caller, await read_model(request, http.TokenRequest))
+    return await service.callers.create_token(caller, await read_model(request, http.TokenRequest))

@@ -1,0 +1,55 @@
+"""Questions to other services over the bus. Silence is an answer: None."""
+
+import logging
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from frenzy_shared.bus.port import Bus
+from frenzy_shared.domain.ids import JobId
+from frenzy_shared.errors import Unavailable
+from frenzy_shared.messages import subjects
+from frenzy_shared.messages.base import Wire
+from frenzy_shared.messages.spec import JobSpec
+from frenzy_shared.messages.v1 import ExplainReply, ExplainRequest, PlanReply, PlanRequest
+from frenzy_shared.telemetry import traceparent
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Wire)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Questions:
+    """Asks with a time budget."""
+
+    bus: Bus
+    marp_timeout_s: float
+    explain_timeout_s: float
+
+    async def plans(self, spec: JobSpec) -> PlanReply | None:
+        """Ask MARP how a job could run on the present cluster."""
+        question = PlanRequest(spec=spec)
+        return await self._ask(subjects.MARP_PLAN, question, PlanReply, self.marp_timeout_s)
+
+    async def explanation(self, job: JobId) -> ExplainReply | None:
+        """Ask the scheduler why a job is where it is."""
+        question = ExplainRequest(job=job)
+        reply = await self._ask(
+            subjects.SCHEDULER_EXPLAIN, question, ExplainReply, self.explain_timeout_s
+        )
+        return None if reply is None or reply.error else reply
+
+    async def _ask(self, subject: str, question: Wire, kind: type[R], timeout_s: float) -> R | None:
+        headers = {"traceparent": traceparent()}
+        try:
+            payload = await self.bus.request(
+                subject, question.encode(), timeout_s=timeout_s, headers=headers
+            )
+            return kind.decode(payload)
+        except Unavailable as error:
+            log.warning("no answer: %s", error.message)
+        except ValidationError:
+            log.exception("the answer of %s cannot be read", subject)
+        return None
