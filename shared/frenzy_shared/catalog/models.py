@@ -13,6 +13,7 @@ from frenzy_shared.domain.model import Family, ModelArchitecture
 from frenzy_shared.errors import FieldProblem, InvalidModelConfig
 
 MAX_DIMENSION: Final = 2**24  # widest field of any published model is below 2**18
+MAX_LAYERS: Final = 4096
 _ACTIVATIONS: Final = ("gelu_new", "gelu", "gelu_pytorch_tanh", "relu", "silu")
 _REFUSED_WHEN_SET: Final = {
     "auto_map": "it runs code that comes with the model; use the library's own architecture",
@@ -80,7 +81,7 @@ def _gpt2(config: Mapping[str, Any]) -> ModelArchitecture:
     return ModelArchitecture(
         family=Family.GPT2,
         hidden_size=hidden,
-        num_layers=_size(config, "n_layer", "num_hidden_layers"),
+        num_layers=_size(config, "n_layer", "num_hidden_layers", limit=MAX_LAYERS),
         num_heads=heads,
         num_kv_heads=heads,
         head_dim=hidden // heads,
@@ -106,7 +107,7 @@ def _llama(config: Mapping[str, Any]) -> ModelArchitecture:
     return ModelArchitecture(
         family=Family.LLAMA,
         hidden_size=hidden,
-        num_layers=_size(config, "num_hidden_layers"),
+        num_layers=_size(config, "num_hidden_layers", limit=MAX_LAYERS),
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
@@ -120,7 +121,9 @@ def _llama(config: Mapping[str, Any]) -> ModelArchitecture:
     )
 
 
-def _size(config: Mapping[str, Any], *names: str, default: int | None = None) -> int:
+def _size(
+    config: Mapping[str, Any], *names: str, default: int | None = None, limit: int = MAX_DIMENSION
+) -> int:
     """Read the first of ``names`` that is set; later names are transformers' aliases."""
     for name in names:
         value = config.get(name)
@@ -128,10 +131,8 @@ def _size(config: Mapping[str, Any], *names: str, default: int | None = None) ->
             continue
         if isinstance(value, bool) or not isinstance(value, int):
             raise _problem(name, f"is {str(value)[:40]!r}", "give a whole number")
-        if not 1 <= value <= MAX_DIMENSION:
-            raise _problem(
-                name, f"is {str(value)[:24]}", f"give a number from 1 to {MAX_DIMENSION}"
-            )
+        if not 1 <= value <= limit:
+            raise _problem(name, f"is {str(value)[:24]}", f"give a number from 1 to {limit}")
         return value
     if default is None:
         raise _problem(names[0], "is required", "give the model's whole config.json")

@@ -22,11 +22,11 @@ from frenzy_shared.domain.plan import (
     ActivationCheckpointing,
     MemoryTerm,
     ParallelismPlan,
-    Precision,
 )
 
 _FP32: Final = 4
 _INT64: Final = 8
+_COUNTABLE: Final = 2**55  # bytes; beyond it sums would leave 64 bits, and no device comes near
 _SCALARS: Final = 20 * 512  # losses, norms, scales: a block each
 
 
@@ -37,6 +37,18 @@ class Peak:
     allocated: int
     moment: str
     terms: tuple[MemoryTerm, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    name: str
+    gradients: int
+    saved: int
+    work: int
+
+    @property
+    def live(self) -> int:
+        return self.gradients + self.saved + self.work
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +71,42 @@ def predict_peak(
     attention: Attention,
     length: int,
     plan: ParallelismPlan,
+    *,
+    cuda: bool = False,
 ) -> Peak:
-    """Predict the peak of the worst rank of a data-parallel run."""
-    parts = _parts(model, attention, length, plan)
-    moments = [
-        _initialisation(parts),
-        _forward(parts),
-        _loss(parts),
-        _layers_backward(parts),
-        _embedding_backward(parts),
-        _reduction(parts),
-        _optimizer_step(parts),
-    ]
-    return max(moments, key=lambda moment: moment.allocated)
+    """Predict the peak of the worst rank of a data-parallel run.
+
+    ``cuda``: AdamW updates many tensors at once there (foreach), and ZeRO-3 gathers one bucket
+    ahead; on a CPU neither is so.
+    """
+    element = element_bytes(plan.precision)
+    floor = _floor(model, length, plan, element)
+    if floor > _COUNTABLE:
+        return Peak(floor, "every moment", (MemoryTerm(name="at least", size_bytes=floor),))
+    parts = _parts(model, attention, length, plan, cuda=cuda)
+    highest = max(
+        (
+            _forward(parts),
+            _loss(parts),
+            _layers_backward(parts),
+            _embedding_backward(parts),
+            _reduction(parts),
+            _optimizer_step(parts),
+        ),
+        key=lambda moment: moment.live,
+    )
+    if parts.states.initialisation > parts.base + highest.live:
+        size = parts.states.initialisation
+        terms = (MemoryTerm(name="model and engine while being built", size_bytes=size),)
+        return Peak(size, "initialisation", terms)
+    return _named(parts, highest)
+
+
+def _floor(model: ModelArchitecture, length: int, plan: ParallelismPlan, element: int) -> int:
+    """Return a cheap lower bound, for sizes that no machine integer holds."""
+    shards = plan.data if plan.zero_stage == 3 else 1
+    logits = plan.micro_batch_size * length * max(model.vocab_size, model.intermediate_size)
+    return element * (model.num_parameters // shards + logits)
 
 
 def persistence_threshold(model: ModelArchitecture) -> int:
@@ -81,7 +116,12 @@ def persistence_threshold(model: ModelArchitecture) -> int:
 
 
 def _parts(
-    model: ModelArchitecture, attention: Attention, length: int, plan: ParallelismPlan
+    model: ModelArchitecture,
+    attention: Attention,
+    length: int,
+    plan: ParallelismPlan,
+    *,
+    cuda: bool,
 ) -> _Parts:
     element = element_bytes(plan.precision)
     shape = Shape(model, attention, plan.micro_batch_size, length, element)
@@ -94,7 +134,7 @@ def _parts(
     bucket = plan.reduce_bucket_elements
     return _Parts(
         states=_states(
-            sizes, plan.zero_stage, plan.data, element, bucket, persistence_threshold(model)
+            sizes, plan.zero_stage, plan.data, element, bucket, persistence_threshold(model), cuda
         ),
         block=block,
         ends=ends,
@@ -128,7 +168,13 @@ def _ends(shape: Shape, gathers: bool) -> EndsProfile:  # noqa: FBT001 - a cache
 
 @lru_cache(maxsize=1024)
 def _states(
-    sizes: tuple[int, ...], stage: int, ranks: int, element: int, bucket: int, threshold: int
+    sizes: tuple[int, ...],
+    stage: int,
+    ranks: int,
+    element: int,
+    bucket: int,
+    threshold: int,
+    cuda: bool,  # noqa: FBT001 - a cache key
 ) -> States:
     return states(
         tuple(size // element for size in sizes),
@@ -137,6 +183,7 @@ def _states(
         element=element,
         bucket=bucket,
         persistence_threshold=threshold,
+        cuda=cuda,
     )
 
 
@@ -156,59 +203,78 @@ def _mask(shape: Shape) -> int:
     return rounded(shape.sequences * shape.length * shape.length * shape.element)
 
 
-def _initialisation(parts: _Parts) -> Peak:
-    return _peak("initialisation", parts, parts.states.initialisation, base=0)
-
-
-def _forward(parts: _Parts) -> Peak:
+def _forward(parts: _Parts) -> _Moment:
     saved = (parts.layers - 1) * parts.block.kept
-    live = parts.forward_only + saved + parts.block.forward_peak + parts.track.start
-    return _peak("last layer's forward", parts, live)
+    work = parts.forward_only + parts.block.forward_peak
+    return _Moment("the last layer's forward", parts.track.start, saved, work)
 
 
-def _loss(parts: _Parts) -> Peak:
+def _loss(parts: _Parts) -> _Moment:
     saved = parts.layers * parts.block.kept
-    forward = saved + parts.ends.forward_peak + parts.track.start
-    backward = saved + _highest(parts.ends.last, parts.track, 0)
-    return _peak("loss", parts, max(forward, backward))
+    held, work = _highest(parts.ends.last, parts.track, 0)
+    if parts.track.start + parts.ends.forward_peak > held + work:
+        held, work = parts.track.start, parts.ends.forward_peak
+    return _Moment("the loss", held, saved, work)
 
 
-def _layers_backward(parts: _Parts) -> Peak:
+def _layers_backward(parts: _Parts) -> _Moment:
     """Take the highest layer: saved activations shrink while gradients grow."""
     profile, track = parts.block.backward, parts.track
     count = len(profile.parameters)
-    starts = len(parts.ends.last.parameters) + count * np.arange(parts.layers)
-    steps = np.arange(count + 1)
-    between = np.asarray(profile.peaks) + track.before[starts[:, None] + steps]
-    handing = np.asarray(profile.handing) + track.handing[starts[:, None] + steps[:-1]]
-    highest = np.maximum(between.max(axis=1), handing.max(axis=1))
-    saved = parts.block.kept * np.arange(parts.layers - 1, -1, -1)
-    live = int((highest + saved).max()) + parts.ends.waiting
-    return _peak("layer's backward", parts, live)
+    first = len(parts.ends.last.parameters)
+    end = first + count * parts.layers
+    work = np.asarray(profile.peaks + profile.handing)
+    held = np.empty((parts.layers, 2 * count + 1), dtype=np.int64)
+    held[:, :count] = track.before[first:end].reshape(parts.layers, count)
+    held[:, count] = track.before[first + count : end + 1 : count]
+    held[:, count + 1 :] = track.handing[first:end].reshape(parts.layers, count)
+    saved = parts.block.kept * np.arange(parts.layers - 1, -1, -1)[:, None]
+    layer, point = divmod(int((held + saved + work).argmax()), held.shape[1])
+    return _Moment(
+        "a layer's backward",
+        int(held[layer, point]) + parts.ends.waiting,
+        int(saved[layer, 0]),
+        int(work[point]),
+    )
 
 
-def _embedding_backward(parts: _Parts) -> Peak:
+def _embedding_backward(parts: _Parts) -> _Moment:
     offset = len(parts.track.handing) - len(parts.ends.first.parameters)
-    return _peak("embedding's backward", parts, _highest(parts.ends.first, parts.track, offset))
+    held, work = _highest(parts.ends.first, parts.track, offset)
+    return _Moment("the embedding's backward", held, 0, work)
 
 
-def _reduction(parts: _Parts) -> Peak:
-    return _peak("gradient reduction", parts, parts.track.after)
+def _reduction(parts: _Parts) -> _Moment:
+    return _Moment("gradient reduction", parts.track.after, 0, 0)
 
 
-def _optimizer_step(parts: _Parts) -> Peak:
+def _optimizer_step(parts: _Parts) -> _Moment:
     held = int(parts.track.before[-1]) if parts.states.step_keeps_gradients else 0
-    live = held + parts.states.step_gradients + parts.states.step_temporaries
-    return _peak("optimizer step", parts, live)
+    gradients = held + parts.states.step_gradients
+    return _Moment("the optimizer step", gradients, 0, parts.states.step_temporaries)
 
 
-def _highest(profile: Backward, track: GradientTrack, offset: int) -> int:
+def _highest(profile: Backward, track: GradientTrack, offset: int) -> tuple[int, int]:
+    """Return gradients held and working bytes at the highest point of a backward pass."""
     count = len(profile.parameters)
-    between = np.asarray(profile.peaks) + track.before[offset : offset + count + 1]
-    handing = np.asarray(profile.handing) + track.handing[offset : offset + count]
-    return int(max(between.max(), handing.max()))
+    held = (
+        track.before[offset : offset + count + 1].tolist()
+        + track.handing[offset : offset + count].tolist()
+    )
+    return max(zip(held, profile.peaks + profile.handing, strict=True), key=sum)
 
 
-def _peak(moment: str, parts: _Parts, live: int, base: int | None = None) -> Peak:
-    allocated = live + (parts.base if base is None else base)
-    return Peak(allocated, moment, ())
+def _named(parts: _Parts, moment: _Moment) -> Peak:
+    resident = parts.states
+    named = (
+        ("weights", resident.weights),
+        ("fp32 master weights", resident.master),
+        ("Adam moments", resident.moments),
+        ("ZeRO buffers", resident.buffers),
+        ("gradients", moment.gradients),
+        ("saved activations", moment.saved),
+        ("working memory", moment.work),
+        ("batch and constants", parts.common),
+    )
+    terms = tuple(MemoryTerm(name=name, size_bytes=size) for name, size in named if size)
+    return Peak(parts.base + moment.live, moment.name, terms)

@@ -48,12 +48,14 @@ def states(
     element: int,
     bucket: int,
     persistence_threshold: int,
+    cuda: bool = False,
 ) -> States:
     """Return the model states for parameters of these sizes (elements each)."""
     if stage == 0:
-        return _unsharded(parameters, element)
+        return _unsharded(parameters, element, cuda=cuda)
     if stage == 3:
-        return _stage_3(parameters, ranks, element, bucket, persistence_threshold)
+        prefetched = 2 * bucket * element if cuda and ranks > 1 else 0
+        return _stage_3(parameters, ranks, element, bucket, persistence_threshold, prefetched)
     return _stage_1_and_2(parameters, ranks, element)
 
 
@@ -62,13 +64,13 @@ def partition_elements(total: int, ranks: int) -> int:
     return -(-total // (2 * ranks)) * 2
 
 
-def _unsharded(parameters: tuple[int, ...], element: int) -> States:
+def _unsharded(parameters: tuple[int, ...], element: int, *, cuda: bool) -> States:
     weights = sum(rounded(count * element) for count in parameters)
     full = sum(rounded(count * _FP32) for count in parameters)
     largest = max(parameters)
     mixed = element < _FP32
     scalars = len(parameters) * rounded(_FP32)  # Adam keeps a step count per tensor
-    temporaries = rounded(largest * _FP32) * 2
+    temporaries = 2 * (full if cuda else rounded(largest * _FP32))
     master = full if mixed else 0
     start = weights + master + 2 * full + scalars + (full + temporaries if mixed else 0)
     return States(
@@ -100,13 +102,19 @@ def _stage_1_and_2(parameters: tuple[int, ...], ranks: int, element: int) -> Sta
 
 
 def _stage_3(
-    parameters: tuple[int, ...], ranks: int, element: int, bucket: int, threshold: int
+    parameters: tuple[int, ...],
+    ranks: int,
+    element: int,
+    bucket: int,
+    threshold: int,
+    prefetched: int,
 ) -> States:
     own = sum(-(-count // ranks) for count in parameters)
     whole = sum(rounded(count * element) for count in parameters)
     persistent = sum(rounded(count * element) for count in parameters if count <= threshold)
     updated = min(own, _SUB_GROUP_ELEMENTS)
-    buffers = own * element + bucket * element  # gradient partitions, reduction bucket
+    # Gradient partitions, the reduction bucket, weights gathered ahead.
+    buffers = own * element + bucket * element + prefetched
     return States(
         weights=own * element + (persistent if ranks > 1 else 0),
         master=own * _FP32,

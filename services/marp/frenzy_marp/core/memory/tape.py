@@ -86,8 +86,7 @@ class Tape:
         storage = Storage(-(-size_bytes // BLOCK_BYTES) * BLOCK_BYTES, real=not self._stopped)
         if storage.real:
             self.live += storage.size_bytes
-            if self.live > self.peaks[-1]:
-                self.peaks[-1] = self.live
+            self.peaks[-1] = max(self.peaks[-1], self.live)
         return storage
 
     def free(self, storage: Storage) -> None:

@@ -1,0 +1,111 @@
+"""The options that the planner looks at: what the pins and the global batch allow."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from frenzy_marp.core.deepspeed_config import bucket_elements
+from frenzy_shared.catalog.gpus import GpuModel, find_gpu
+from frenzy_shared.domain.cluster import KindSummary
+from frenzy_shared.domain.model import Pins, TrainingSetup
+from frenzy_shared.domain.plan import ActivationCheckpointing, ParallelismPlan, Precision
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Everything about a plan but the micro-batch; ``micro_batches`` ascend."""
+
+    devices: int
+    zero_stage: int
+    precision: Precision
+    checkpointing: ActivationCheckpointing
+    micro_batches: tuple[int, ...]
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """Return every divisor of ``number``, ascending."""
+    small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
+    return tuple(small + [number // n for n in reversed(small) if n * n != number])
+
+
+def gpu_model(kind: KindSummary) -> GpuModel:
+    """Return the catalogue's model of a kind; an unknown one gets modest rates by its age."""
+    known = find_gpu(kind.kind)
+    if known is not None:
+        return known
+    major = kind.compute_capability.split(".")[0]
+    modern = kind.emulated or (major.isdigit() and int(major) >= 8)
+    reference = find_gpu("A10" if modern else "T4")
+    if reference is None:
+        raise AssertionError("the catalogue lost its reference models")
+    return replace(
+        reference, name=kind.kind, compute_capability=kind.compute_capability, emulated=False
+    )
+
+
+def precision_of(gpu: GpuModel, pins: Pins) -> Precision | None:
+    """Return the pinned precision, else the best one of the device; None: the pin cannot be had.
+
+    bf16 where the device has it, else fp16, else fp32. A tensor core's fp16 needs loss scaling,
+    which the engine does.
+    """
+    supported = [Precision.FP32]
+    if gpu.fp16:
+        supported.insert(0, Precision.FP16)
+    if gpu.bf16:
+        supported.insert(0, Precision.BF16)
+    if pins.precision is None:
+        return supported[0]
+    return pins.precision if pins.precision in supported else None
+
+
+def device_counts(global_batch: int, kind: KindSummary, pins: Pins) -> tuple[int, ...]:
+    """Return the numbers of devices that share the global batch evenly, within kind and pins."""
+    limit = min(kind.total, pins.max_devices or kind.total)
+    counts = tuple(n for n in divisors(global_batch) if n <= limit)
+    if pins.device_count is None:
+        return counts
+    return tuple(n for n in counts if n == pins.device_count)
+
+
+def options(
+    setup: TrainingSetup, kind: KindSummary, pins: Pins, precision: Precision
+) -> Iterator[Option]:
+    """Yield options, cheapest in time and devices first: a fit makes the later ones pointless."""
+    for devices in device_counts(setup.global_batch_size, kind, pins):
+        share = setup.global_batch_size // devices
+        micro_batches = divisors(share)
+        if pins.micro_batch_size is not None:
+            micro_batches = tuple(m for m in micro_batches if m == pins.micro_batch_size)
+        if not micro_batches:
+            continue
+        for stage in _stages(devices, pins):
+            for checkpointing in _checkpointing(pins):
+                yield Option(devices, stage, precision, checkpointing, micro_batches)
+
+
+def parallelism(setup: TrainingSetup, option: Option, micro_batch: int) -> ParallelismPlan:
+    """Return the plan of an option with one of its micro-batches; the global batch is exact."""
+    return ParallelismPlan(
+        zero_stage=option.zero_stage,
+        data=option.devices,
+        tensor=1,
+        pipeline=1,
+        micro_batch_size=micro_batch,
+        gradient_accumulation_steps=setup.global_batch_size // (option.devices * micro_batch),
+        precision=option.precision,
+        activation_checkpointing=option.checkpointing,
+        reduce_bucket_elements=bucket_elements(setup.model),
+    )
+
+
+def _stages(devices: int, pins: Pins) -> tuple[int, ...]:
+    if pins.zero_stage is not None:
+        return (pins.zero_stage,)
+    # Stage 1 shards the optimizer for the price of stage 0; alone, there is nothing to shard.
+    return (1,) if devices == 1 else (1, 2, 3)
+
+
+def _checkpointing(pins: Pins) -> tuple[ActivationCheckpointing, ...]:
+    if pins.activation_checkpointing is not None:
+        return (pins.activation_checkpointing,)
+    return (ActivationCheckpointing.NONE, ActivationCheckpointing.FULL)

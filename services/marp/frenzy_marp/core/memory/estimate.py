@@ -1,0 +1,85 @@
+"""From the peak of a rank to the four quantities of a plan, with their uncertainty."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from frenzy_marp.core.memory.analytical import Peak
+from frenzy_shared.domain.plan import Band, MemoryEstimate, MemoryTerm
+from frenzy_shared.units import GIB, KIB, MIB
+
+# Verified against real runs: benchmarks/memory. The constant covers scalars of tiny models.
+_RELATIVE_ERROR: Final = 0.05
+_ABSOLUTE_ERROR: Final = 128 * KIB
+
+# CUDA only; sources and spread: docs of the memory model (context: torch >= 2 on sm_70-90;
+# communicator: NCCL's first, 2 ranks on NVLink; reserved: allocator with expandable segments).
+_CONTEXT: Final = GIB // 2
+_CONTEXT_BLACKWELL: Final = 614 * MIB
+_COMMUNICATOR: Final = 614 * MIB
+_WORKSPACE: Final = 32 * MIB
+_RESERVED_PER_ALLOCATED: Final = 1 / 0.94
+_UNRELEASABLE: Final = 0.03  # fragments that even a full allocator cannot give back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTraits:
+    """What of a device decides how much lies around the allocated bytes."""
+
+    emulated: bool
+    compute_capability: str
+    ranks: int
+
+
+def estimate(peak: Peak, traits: DeviceTraits, *, correction: float = 1.0) -> MemoryEstimate:
+    """Return the estimate for one device kind; ``correction`` multiplies what was predicted.
+
+    An emulated device has neither allocator nor context: there all four are the allocated bytes,
+    and a run survives on a device of ``required`` bytes.
+    """
+    expected = round(peak.allocated * correction)
+    terms = peak.terms
+    if expected != peak.allocated:
+        learned = expected - peak.allocated
+        terms = (*terms, MemoryTerm(name="correction from earlier runs", size_bytes=learned))
+    allocated = _band(expected)
+    around = _around(traits)
+    if traits.emulated:
+        reserved = device = required = allocated
+    else:
+        reserved = _shifted(allocated, _RESERVED_PER_ALLOCATED, 0)
+        device = _shifted(reserved, 1.0, around)
+        required = _shifted(allocated, 1 + _UNRELEASABLE, around)
+    return MemoryEstimate(
+        allocated=allocated,
+        reserved=reserved,
+        device=device,
+        required=required,
+        moment=peak.moment,
+        terms=terms,
+        mode="analytical",
+    )
+
+
+def required_bytes(allocated: int, traits: DeviceTraits, *, correction: float = 1.0) -> int:
+    """Return ``estimate(...).required.high`` without the rest: what the search compares."""
+    high = _band(round(allocated * correction)).high
+    return high if traits.emulated else int(high * (1 + _UNRELEASABLE)) + _around(traits)
+
+
+def _around(traits: DeviceTraits) -> int:
+    major = traits.compute_capability.split(".")[0]
+    blackwell = major.isdigit() and int(major) >= 10
+    context = _CONTEXT_BLACKWELL if blackwell else _CONTEXT
+    return context + _WORKSPACE + (_COMMUNICATOR if traits.ranks > 1 else 0)
+
+
+def _band(expected: int) -> Band:
+    margin = int(expected * _RELATIVE_ERROR) + _ABSOLUTE_ERROR
+    return Band(low=max(0, expected - margin), expected=expected, high=expected + margin)
+
+
+def _shifted(band: Band, factor: float, constant: int) -> Band:
+    low, expected, high = (
+        int(size * factor) + constant for size in (band.low, band.expected, band.high)
+    )
+    return Band(low=low, expected=expected, high=high)
