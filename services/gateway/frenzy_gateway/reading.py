@@ -76,11 +76,13 @@ class Reader:
 
     async def history_end(self, job: JobRecord, wanted: LogFilter) -> int:
         """Return the sequence of the last wanted batch that is stored at this moment."""
+        self.require_bus()
         return await self.bus.last_sequence(LOGS, _log_subject(job, wanted))
 
-    async def check(self) -> None:
-        """Raise ``Unavailable`` when the bus is down: an error now, not an empty stream."""
-        await self.bus.last_sequence(EVENTS)
+    def require_bus(self) -> None:
+        """Raise ``Unavailable`` when the bus is down: an error at once, not an empty stream."""
+        if not self.bus.connected:
+            raise Unavailable("the message bus is unreachable")
 
     async def follow_events(self, job: JobRecord, after: int) -> Events:
         """Yield stored events after a sequence, then new ones, then ``end``.
@@ -129,6 +131,7 @@ class Reader:
 
     async def _stored(self, stream: str, subject: str) -> AsyncGenerator[Message, None]:
         """Yield what is stored at this moment; it ends without waiting for anything."""
+        self.require_bus()
         end, position = await self.bus.last_sequence(stream, subject), 0
         if not end:
             return

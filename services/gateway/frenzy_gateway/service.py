@@ -149,12 +149,9 @@ class GatewayService:
                     suggestions=(f"upload it first: PUT /api/v1/blobs/{digest}",),
                 )
         reply = await self.questions.plans(spec)
-        if reply is None:
-            return
-        if submission.is_invalid(reply):
-            raise submission.planning_error(reply)
-        if reply.plans is not None and not reply.plans.feasible and not force_queue:
-            raise submission.refusal(reply.plans)
+        objection = reply and submission.objection(reply, force_queue=force_queue)
+        if objection is not None:
+            raise objection
 
     async def cancel(self, caller: Caller, job: str) -> http.JobView:
         """Stop a job; once it is stopping or cancelled this changes nothing."""

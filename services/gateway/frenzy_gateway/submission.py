@@ -158,17 +158,29 @@ def refusal(plans: PlanSet) -> NoFeasiblePlan:
 
 
 def planning_error(reply: PlanReply) -> FrenzyError:
-    """Return the error that MARP's reply tells of."""
-    kinds: tuple[type[InvalidSpec], ...] = (InvalidModelConfig, InvalidSpec)
-    kind = next((kind for kind in kinds if kind.code == reply.error_code), InvalidSpec)
-    if not is_invalid(reply):
+    """Return the error that a reply without plans tells of."""
+    kind = _definite(reply)
+    if kind is None:
         return Unavailable(f"MARP could not plan: {reply.error}", suggestions=reply.suggestions)
     return kind(reply.error, suggestions=reply.suggestions)
 
 
-def is_invalid(reply: PlanReply) -> bool:
-    """Tell whether MARP says that the specification itself is wrong."""
-    return reply.error_code.startswith("invalid")
+def objection(reply: PlanReply, *, force_queue: bool) -> FrenzyError | None:
+    """Return why a job must not be accepted; None when MARP has no definite objection."""
+    if reply.plans is not None:
+        fits = reply.plans.feasible or force_queue
+        return None if fits else refusal(reply.plans)
+    kind = _definite(reply)
+    waits = kind is NoFeasiblePlan and force_queue
+    return None if kind is None or waits else planning_error(reply)
+
+
+def _definite(reply: PlanReply) -> type[FrenzyError] | None:
+    """Return what the specification's own error is; None when MARP itself is in trouble."""
+    for kind in (InvalidModelConfig, NoFeasiblePlan):
+        if reply.error_code == kind.code:
+            return kind
+    return InvalidSpec if reply.error_code.startswith("invalid") else None
 
 
 def _name_after(model: object) -> str:

@@ -230,6 +230,22 @@ async def test_two_gateways_are_one_api(processes, gateway, nats_server, valkey)
             assert (await viewer.post(JOBS, json=SPEC)).status_code == 403
 
 
+async def test_a_client_that_leaves_makes_room_for_the_next(processes, bus, nats_server, valkey):
+    gateway = await processes(nats_server.url, valkey.url, max_followers="1").ready()
+    async with gateway.client() as client:
+        job = await submit(client)
+        await ship(bus, job, range(1, 3))
+        for _ in range(3):
+            assert len(await read_sse(client, f"{JOBS}/{job}/logs", stop_after=2)) == 2
+            for _ in range(50):
+                async with client.stream("GET", f"{JOBS}/{job}/logs", headers=SSE) as response:
+                    if response.status_code == 200:
+                        break
+                await asyncio.sleep(0.05)
+            else:
+                raise AssertionError("the follower that left still holds its place")
+
+
 async def test_a_stop_ends_followers_and_the_process_soon(gateway, client):
     job = await submit(client)
     followers = [

@@ -263,6 +263,12 @@ async def test_what_marp_finds_wrong_with_the_model_is_the_callers_error(
     assert body["suggestions"] == ["use 12 heads"]
 
 
+async def test_an_infeasible_answer_without_plans_is_a_refusal_too(gateway, admin, problem):
+    await gateway.marp_answers(PlanReply(error_code="no_feasible_plan", error="needs 900 GiB"))
+    problem(await admin.post(JOBS, json=SPEC), 422, "no_feasible_plan")
+    assert (await admin.post(f"{JOBS}?force_queue=true", json=SPEC)).status_code == 201
+
+
 async def test_marps_own_trouble_is_no_objection(gateway, admin):
     await gateway.marp_answers(PlanReply(error_code="unavailable", error="store down"))
     assert (await admin.post(JOBS, json=SPEC)).status_code == 201

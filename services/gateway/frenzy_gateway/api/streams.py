@@ -71,7 +71,7 @@ async def get_events(request: Request, job: str, service: Service, caller: Viewe
     _followers(request).check()
     last_id = request.headers.get("last-event-id")
     after = parse_sequence(last_id) if last_id else 0
-    await reader.check()
+    reader.require_bus()
     return _stream(request, service, reader.follow_events(record, after))
 
 
