@@ -19,7 +19,7 @@ from frenzy_shared.state.port import OutboxEntry, StateStore
 
 log = logging.getLogger(__name__)
 
-_IDLE_S = 1.0  # how long one wait for an entry lasts; entries end it at once
+_IDLE_S = 0.5  # how long one wait for an entry lasts; an entry ends it at once
 _PAUSE_S = 0.25  # after a failure, and between looks at ``leading``
 _BULKY = ("placement", "outcomes")  # fields that grow with the gang
 
