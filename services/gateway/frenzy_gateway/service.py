@@ -119,7 +119,14 @@ class GatewayService:
         # The op id is this request's own: the store's memo must answer a replayed call, and not
         # hide from a second request that its body differs.
         result = await self.state.submit(f"submit:{name}:{job}:{self.ids.new_id()}", prepared)
-        return await self._accepted(result, name)
+        if result.status is Status.OK:
+            log.info("%s submitted job %s", caller.name, job)
+            return Accepted(job=await self._new_view(prepared.job), created=True)
+        if result.status is Status.EXISTS:
+            return Accepted(
+                job=await self.view(await self.record(caller, result.id)), created=False
+            )
+        raise _not_accepted(result, name)
 
     async def preview(
         self, caller: Caller, spec: JobSpec, project: str, *, force_queue: bool
@@ -149,7 +156,9 @@ class GatewayService:
                     suggestions=(f"upload it first: PUT /api/v1/blobs/{digest}",),
                 )
         reply = await self.questions.plans(spec)
-        objection = reply and submission.objection(reply, force_queue=force_queue)
+        if reply is None:
+            return
+        objection = submission.objection(reply, force_queue=force_queue)
         if objection is not None:
             raise objection
 
@@ -258,21 +267,15 @@ class GatewayService:
             return None if caller.project == ALL_PROJECTS else ProjectName(caller.project)
         return self._writable(caller, project)
 
-    async def _accepted(self, result: Result, project: ProjectName) -> Accepted:
-        if result.ok:
-            record = await self.state.job(JobId(result.id))
-            if record is None:
-                raise Unavailable(f"job {result.id} was accepted but cannot be read")
-            log.info("%s submitted job %s", record.submitted_by, record.id)
-            return Accepted(job=await self.view(record), created=result.status is Status.OK)
-        if result.status is Status.CONFLICT:
-            raise _conflict(result.id)
-        if result.status is Status.QUOTA:
-            raise QuotaExceeded(
-                f"project {project!r} has reached its quota: {result.detail}",
-                suggestions=("wait for jobs to finish, or cancel some",),
-            )
-        raise FrenzyError(f"the store refused the submission: {result.status} {result.detail}")
+    async def _new_view(self, prepared: JobRecord) -> http.JobView:
+        """Show a job that was accepted just now; a store that fails now cannot undo that."""
+        try:
+            record = await self.state.job(prepared.id)
+        except Unavailable:
+            record = None
+        now = self.clock.now_ms()
+        shown = record or replace(prepared, created_ms=now, updated_ms=now)
+        return views.job_view(shown, None, None)
 
     async def _repeated(self, record: JobRecord, digest: str) -> Accepted:
         if record.spec_sha256 != digest:
@@ -282,6 +285,17 @@ class GatewayService:
     async def _pending(self, record: JobRecord) -> Json | None:
         waiting = record.state in (JobState.SUBMITTED, JobState.QUEUED)
         return await self.state.pending(record.id) if waiting else None
+
+
+def _not_accepted(result: Result, project: ProjectName) -> FrenzyError:
+    if result.status is Status.CONFLICT:
+        return _conflict(result.id)
+    if result.status is Status.QUOTA:
+        return QuotaExceeded(
+            f"project {project!r} has reached its quota: {result.detail}",
+            suggestions=("wait for jobs to finish, or cancel some",),
+        )
+    return FrenzyError(f"the store refused the submission: {result.status} {result.detail}")
 
 
 def _conflict(job: str) -> IdempotencyConflict:

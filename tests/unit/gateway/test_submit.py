@@ -337,6 +337,21 @@ async def test_a_store_that_is_down_accepts_nothing(gateway, admin, problem):
     assert (await admin.get(JOBS)).json()["jobs"] == []
 
 
+async def test_a_store_that_fails_after_accepting_does_not_turn_it_into_a_refusal(gateway, admin):
+    real = gateway.store.submit
+
+    async def submit(op, submission):
+        result = await real(op, submission)
+        gateway.store.down = True
+        return result
+
+    gateway.store.submit = submit
+    response = await admin.post(JOBS, json=SPEC)
+    assert (response.status_code, response.json()["state"]) == (201, "SUBMITTED")
+    gateway.store.down = False
+    assert (await admin.get(response.headers["location"])).json() == response.json()
+
+
 async def test_a_bus_that_is_down_does_not_stop_submissions(gateway, admin):
     gateway.broker.available = False
     response = await admin.post(JOBS, json=SPEC)
