@@ -13,8 +13,8 @@ class Wire(BaseModel):
     )
 
     def encode(self) -> bytes:
-        """Return compact JSON."""
-        return self.model_dump_json(exclude_none=True).encode()
+        """Return compact JSON. None is written: it may differ from a field's default."""
+        return self.model_dump_json().encode()
 
     @classmethod
     def decode(cls, payload: bytes) -> Self:
