@@ -22,6 +22,7 @@ from frenzy_orchestrator.attempt import AttemptTools
 from frenzy_orchestrator.core.launch import Programs
 from frenzy_orchestrator.metrics import AgentMetrics
 from frenzy_orchestrator.outputs import OutputTools
+from frenzy_orchestrator.roster import Roster
 from frenzy_orchestrator.service import Agent
 from frenzy_orchestrator.settings import OrchestratorSettings
 from frenzy_orchestrator.shim import procfs
@@ -103,15 +104,21 @@ def assemble(
         boot_id=procfs.boot_id(),
         heartbeat_s=settings.heartbeat_s,
         fence_after_s=settings.fence_after_s,
-        stop_grace_s=settings.stop_grace_s,
-        keep_attempts=settings.keep_attempts,
         bus=bus,
         clock=clock,
-        journal=journal,
         ledger=ledger,
         inventory=inventory,
-        tools=tools,
+        roster=Roster(
+            journal=journal,
+            ledger=ledger,
+            tools=tools,
+            bus=bus,
+            node=settings.node,
+            grace_s=settings.stop_grace_s,
+            keep_attempts=settings.keep_attempts,
+        ),
         metrics=AgentMetrics(settings.node, telemetry.registry),
+        changed=changed,
     )
 
 

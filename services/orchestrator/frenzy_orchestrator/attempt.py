@@ -219,7 +219,6 @@ class Attempt:
         try:
             inputs = self._tools.preparation.inputs(self.folder)
             await asyncio.to_thread(self._tools.launcher.write, self.folder, inputs)
-            self.renew_lease(self._tools.clock.monotonic())
         except (LookupError, ValueError, OSError) as error:
             await self._refuse(StopReason.LAUNCH_REFUSED, f"cannot start: {error}")
             return None

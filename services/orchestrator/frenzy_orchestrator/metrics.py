@@ -1,5 +1,7 @@
 """What the node agent counts, for /metrics."""
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _HEARTBEAT_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -58,7 +60,7 @@ class AgentMetrics:
         labels = (self._node, device, kind, str(emulated).lower())
         self._devices.labels(*labels).set(used_bytes)
 
-    def show_attempts(self, phases: dict[str, int]) -> None:
+    def show_attempts(self, phases: Mapping[str, int]) -> None:
         """Show how many attempts are in which phase; a phase left out has none."""
         self._attempts.clear()
         for phase, count in phases.items():

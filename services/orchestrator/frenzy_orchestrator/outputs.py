@@ -93,8 +93,8 @@ class Outputs:
             at_end = ended.is_set()
             try:
                 busy = await self._round(at_end=at_end)
-            except Unavailable as error:  # StorageFull included
-                log.warning("output of %s waits: %s", self._folder.path.name, error.message)
+            except (Unavailable, OSError) as error:
+                log.warning("output of %s waits: %s", self._folder.path.name, error)
                 await asyncio.sleep(_RETRY_S)
                 continue
             if at_end and not busy:

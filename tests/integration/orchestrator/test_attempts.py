@@ -2,6 +2,7 @@
 
 import json
 
+from prometheus_client import generate_latest
 from tests.support.agent import NASTY, eventually, order
 
 from frenzy_shared.domain.job import StopReason
@@ -204,3 +205,40 @@ async def test_heartbeats_carry_devices_and_attempts(cluster):
         )
     )
     assert last.attempts[0].job == "j1"
+
+
+async def test_of_two_prepared_attempts_on_a_device_one_runs(cluster):
+    agent = await cluster.agent(cgroups=True)
+    spec = cluster.script(SLEEPER)
+    first, second = order("j1", spec=spec), order("j2", spec=spec)
+    await cluster.control.push("node-a", first, second)
+    prepared = [await cluster.control.seen(EvidenceKind.PREPARED, job) for job in ("j1", "j2")]
+    go = [
+        given.model_copy(update={"phase": Phase.GO, "rendezvous": told.rendezvous})
+        for given, told in zip((first, second), prepared, strict=True)
+    ]
+    await cluster.control.push("node-a", go[0])
+    await cluster.control.seen(EvidenceKind.STARTED, "j1")
+    await cluster.control.push("node-a", go[1])
+    refused = await cluster.control.seen(EvidenceKind.REFUSED, "j2")
+    await cluster.control.seen(EvidenceKind.CLEAN, "j2")
+    assert "emu0" in refused.message
+    assert cluster.control.evidence(EvidenceKind.STARTED, "j2") == []
+    assert agent.living(), "the first is not disturbed"
+    await cluster.control.stop_job("node-a", first)
+    await cluster.control.seen(EvidenceKind.CLEAN, "j1")
+    assert agent.living() == []
+
+
+async def test_metrics(cluster):
+    agent = await cluster.agent()
+    await cluster.control.start_job("node-a", order(spec=cluster.script(PRINT + SLEEPER)))
+
+    def shown():
+        text = generate_latest(agent.telemetry.registry).decode()
+        device = 'frenzy_gpu_memory_used_bytes{device="emu0",emulated="true",kind="emulated-small"'
+        return text if f'{device},node="node-a"}} 3000.0' in text else None
+
+    text = await eventually(shown)
+    assert 'frenzy_node_up{node="node-a"} 1.0' in text
+    assert 'frenzy_node_attempts{node="node-a",phase="started"} 1.0' in text

@@ -32,7 +32,7 @@ while not os.path.exists("finish"):
 
 async def crash(agent):
     """Cut an agent off as kill -9 would: no farewell, nothing flushed."""
-    for task in [*agent.tasks, *agent.agent._tasks.values()]:
+    for task in [*agent.tasks, *agent.agent.roster._tasks.values()]:
         while not task.done():
             task.cancel()
             await asyncio.wait({task}, timeout=0.5)
@@ -84,7 +84,7 @@ async def test_lines_come_before_the_end_even_if_the_bus_was_away(cluster):
     (agent.folder() / "work" / "finish").touch()
     await eventually(lambda: (agent.folder() / "exit.json").exists())
     await asyncio.sleep(0.5)
-    assert agent.agent.journal.attempts[next(iter(agent.agent.attempts))].journal.phase is (
+    assert next(iter(agent.agent.roster.journal.attempts.values())).journal.phase is (
         AttemptPhase.STARTED
     )
     cluster.broker.available = True
@@ -128,10 +128,10 @@ async def test_a_crash_between_go_and_the_shim_starts_it_once(cluster):
     given = order(spec=cluster.script("open('ran', 'a').write('x')\n" + WAITER))
     await cluster.control.push("node-a", given)
     prepared = await cluster.control.seen(EvidenceKind.PREPARED)
-    attempt = next(iter(first.agent.attempts.values()))
+    attempt = next(iter(first.agent.roster.attempts.values()))
     go = given.model_copy(update={"phase": Phase.GO, "rendezvous": prepared.rendezvous})
     cluster.control.want("node-a", go)
-    task = first.agent._tasks[attempt.key]
+    task = first.agent.roster._tasks[attempt.key]
     task.cancel()
     await asyncio.wait({task})
     attempt.go(go)  # journaled, and the agent dies before it does anything
@@ -147,7 +147,7 @@ async def test_a_tombstone_is_obeyed_by_the_next_agent(cluster):
     given = order(spec=cluster.script(WAITER))
     await cluster.control.start_job("node-a", given)
     cluster.control.answering = False
-    attempt = next(iter(first.agent.attempts.values()))
+    attempt = next(iter(first.agent.roster.attempts.values()))
     attempt.folder.bury(StopReason.CANCELLED_BY_USER, 0.3)  # and dies before it kills
     await crash(first)
     cluster.control.answering = True

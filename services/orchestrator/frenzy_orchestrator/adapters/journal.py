@@ -6,6 +6,7 @@ of fsync buy that nothing else can happen between a decision and its record.
 """
 
 import errno
+import json
 import os
 import shutil
 import time
@@ -160,12 +161,16 @@ class NodeJournal:
         return folder
 
     def forget(self, key: AttemptKey) -> None:
-        """Remove a finished attempt's folder; that it ended stays known."""
+        """Remove a finished attempt's folder; that it ended stays known.
+
+        Raises:
+            StorageFull: the folder is still there.
+        """
         newest = max(key.attempt, self.ended.pop(key.job, 0))
         self.ended[key.job] = newest  # moved to the end: the oldest are dropped first
         while len(self.ended) > _ENDED_JOBS:
             del self.ended[next(iter(self.ended))]
-        files.write_json(self._ended_file, self.ended)
+        _write(self._ended_file, json.dumps(self.ended).encode(), self._reserve)
         shutil.rmtree(self.attempts.pop(key).path, ignore_errors=True)
 
     def next_sequence(self) -> int:

@@ -69,8 +69,8 @@ class Gang:
     data: str
     tokenizer: str
     traceparent: str
-    plan_env: Mapping[str, str] = field(default_factory=dict)
-    user_env: Mapping[str, str] = field(default_factory=dict)
+    plan_env: Mapping[str, str] = field(default_factory=dict[str, str])
+    user_env: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def argv(gang: Gang, programs: Programs) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from frenzy_orchestrator.core.exits import RankReport
 
@@ -39,7 +39,7 @@ def parse(line: bytes) -> Mapping[str, Any] | None:
         value = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def fold(
