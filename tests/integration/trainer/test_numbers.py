@@ -1,0 +1,34 @@
+"""Numbers that other parts trust: peaks against torch's allocator, exports against transformers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.trainer import Job, run_gang
+
+SUPPORT = Path(__file__).parents[2] / "support"
+
+
+def run_script(name: str, job: Job, folder: Path) -> list[dict[str, Any]]:
+    path = {"PYTHONPATH": str(SUPPORT.parents[1])}
+    argv = ("-W", "ignore", str(SUPPORT / name))
+    results = run_gang(job, folder, argv=argv, environment=path)
+    assert [rank.exit_code for rank in results] == [0] * job.ranks, results[0].stderr
+    return [json.loads(line) for line in results[0].stdout.splitlines()]
+
+
+def test_the_accountant_agrees_with_torchs_allocator(tmp_path: Path) -> None:
+    lines = run_script("trainer_peaks.py", Job(data=tmp_path), tmp_path)
+    assert len(lines) == 6
+    for line in lines:
+        assert line["counted"] == pytest.approx(line["allocator"], rel=0.01), line["case"]
+
+
+def test_transformers_reloads_every_export_with_equal_logits(tmp_path: Path) -> None:
+    lines = run_script("trainer_exports.py", Job(data=tmp_path, ranks=2), tmp_path)
+    assert len(lines) == 12
+    for line in lines:
+        assert line["equal"], line["case"]
+        assert line["tied"] == ("untied" not in line["case"])
+        assert line["dtype"] == ("torch.float32" if "ZeRO-0" in line["case"] else "torch.bfloat16")
