@@ -43,7 +43,7 @@ def unsupported_degrees(pins: Pins) -> tuple[RefusedPlan, ...]:
                     kind="",
                     device_count=value or 0,
                     option=f"{name} parallelism {value}",
-                    reason=f"{name} parallelism is not in this release; leave it out or set it to 1",
+                    reason=f"{name} parallelism is not in this release; use 1 or leave it out",
                     pin=f"resources.{name}",
                 )
             )

@@ -39,6 +39,16 @@ class Peak:
     terms: tuple[MemoryTerm, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StatesKey:
+    stage: int
+    ranks: int
+    element: int
+    bucket: int
+    threshold: int
+    cuda: bool
+
+
 @dataclass(frozen=True, slots=True)
 class _Moment:
     name: str
@@ -134,7 +144,15 @@ def _parts(
     bucket = plan.reduce_bucket_elements
     return _Parts(
         states=_states(
-            sizes, plan.zero_stage, plan.data, element, bucket, persistence_threshold(model), cuda
+            sizes,
+            _StatesKey(
+                stage=plan.zero_stage,
+                ranks=plan.data,
+                element=element,
+                bucket=bucket,
+                threshold=persistence_threshold(model),
+                cuda=cuda,
+            ),
         ),
         block=block,
         ends=ends,
@@ -167,23 +185,15 @@ def _ends(shape: Shape, gathers: bool) -> EndsProfile:  # noqa: FBT001 - a cache
 
 
 @lru_cache(maxsize=1024)
-def _states(
-    sizes: tuple[int, ...],
-    stage: int,
-    ranks: int,
-    element: int,
-    bucket: int,
-    threshold: int,
-    cuda: bool,  # noqa: FBT001 - a cache key
-) -> States:
+def _states(sizes: tuple[int, ...], plan: _StatesKey) -> States:
     return states(
-        tuple(size // element for size in sizes),
-        stage=stage,
-        ranks=ranks,
-        element=element,
-        bucket=bucket,
-        persistence_threshold=threshold,
-        cuda=cuda,
+        tuple(size // plan.element for size in sizes),
+        stage=plan.stage,
+        ranks=plan.ranks,
+        element=plan.element,
+        bucket=plan.bucket,
+        persistence_threshold=plan.threshold,
+        cuda=plan.cuda,
     )
 
 

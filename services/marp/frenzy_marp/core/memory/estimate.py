@@ -7,6 +7,8 @@ from frenzy_marp.core.memory.analytical import Peak
 from frenzy_shared.domain.plan import Band, MemoryEstimate, MemoryTerm
 from frenzy_shared.units import GIB, KIB, MIB
 
+CORRECTION_TERM: Final = "correction from earlier runs"
+
 # Verified against real runs: benchmarks/memory. The constant covers scalars of tiny models.
 _RELATIVE_ERROR: Final = 0.05
 _ABSOLUTE_ERROR: Final = 128 * KIB
@@ -40,7 +42,7 @@ def estimate(peak: Peak, traits: DeviceTraits, *, correction: float = 1.0) -> Me
     terms = peak.terms
     if expected != peak.allocated:
         learned = expected - peak.allocated
-        terms = (*terms, MemoryTerm(name="correction from earlier runs", size_bytes=learned))
+        terms = (*terms, MemoryTerm(name=CORRECTION_TERM, size_bytes=learned))
     allocated = _band(expected)
     around = _around(traits)
     if traits.emulated:

@@ -97,9 +97,7 @@ def _whole(
         if stage == 0
         else _reduction(sizes, ranks, bucket_bytes)
     )
-    handing = before[:-1] + (0 if accumulates else 0)
-    if bucket_bytes:
-        handing = np.maximum(handing, bucket_bytes)
+    handing = np.maximum(before[:-1], bucket_bytes)  # the first one finds the bucket made
     start = total + bucket_bytes if accumulates else 0
     return GradientTrack(before, handing, start, after)
 

@@ -108,8 +108,10 @@ def linear(
     *,
     tied: bool = False,
 ) -> Value:
-    """Apply a dense layer. Without a bias (mm) the weight's gradient comes first, with one
-    (addmm) the input's does. The gradient of a ``tied`` weight waits for its other half.
+    """Apply a dense layer.
+
+    Without a bias (mm) the weight's gradient comes first, with one (addmm) the input's does.
+    The gradient of a ``tied`` weight waits for its other half.
     """
     weights = tape.gather(weight_bytes, bias_bytes)
     saved = tape.save(x.storage)
@@ -229,8 +231,9 @@ def split(tape: Tape, x: Value, sizes: tuple[int, ...]) -> tuple[Value, ...]:
 def flash_attention(
     tape: Tape, query: Value, key: Value, values: Value, statistics_bytes: int
 ) -> Value:
-    """Apply torch's fused attention: saves its inputs, its output and the row statistics
-    (log-sum-exp, fp32).
+    """Apply torch's fused attention.
+
+    It saves its inputs, its output and the row statistics (log-sum-exp, fp32).
     """
     saved_inputs = tape.save(query.storage, key.storage, values.storage)
     out = tape.value(query.size_bytes)

@@ -54,8 +54,9 @@ def states(
     if stage == 0:
         return _unsharded(parameters, element, cuda=cuda)
     if stage == 3:
-        prefetched = 2 * bucket * element if cuda and ranks > 1 else 0
-        return _stage_3(parameters, ranks, element, bucket, persistence_threshold, prefetched)
+        prefetched = 2 * bucket * element if cuda and ranks > 1 else 0  # flat, and cut
+        buffers = bucket * element + prefetched
+        return _stage_3(parameters, ranks, element, buffers, persistence_threshold)
     return _stage_1_and_2(parameters, ranks, element)
 
 
@@ -102,24 +103,17 @@ def _stage_1_and_2(parameters: tuple[int, ...], ranks: int, element: int) -> Sta
 
 
 def _stage_3(
-    parameters: tuple[int, ...],
-    ranks: int,
-    element: int,
-    bucket: int,
-    threshold: int,
-    prefetched: int,
+    parameters: tuple[int, ...], ranks: int, element: int, buffers: int, threshold: int
 ) -> States:
     own = sum(-(-count // ranks) for count in parameters)
     whole = sum(rounded(count * element) for count in parameters)
     persistent = sum(rounded(count * element) for count in parameters if count <= threshold)
     updated = min(own, _SUB_GROUP_ELEMENTS)
-    # Gradient partitions, the reduction bucket, weights gathered ahead.
-    buffers = own * element + bucket * element + prefetched
     return States(
         weights=own * element + (persistent if ranks > 1 else 0),
         master=own * _FP32,
         moments=own * _MOMENTS,
-        buffers=buffers,
+        buffers=own * element + buffers,  # the gradients' partitions are always there
         step_gradients=updated * _FP32,
         step_temporaries=updated * _TEMPORARIES,
         step_keeps_gradients=False,

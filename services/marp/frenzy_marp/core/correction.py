@@ -1,0 +1,47 @@
+"""Learn from an attempt that ran out of memory: how much more the next plan must reckon with."""
+
+from typing import Final
+
+from frenzy_marp.core.memory.estimate import CORRECTION_TERM
+from frenzy_shared.domain.cluster import KindSummary
+from frenzy_shared.domain.job import JobRecord, StopReason
+from frenzy_shared.domain.plan import PlanSet, ResourcePlan
+
+MAX_CORRECTION: Final = 4.0
+_BEYOND: Final = 1.05  # the failed allocation itself is not in any observed peak
+
+
+def applied(plan: ResourcePlan) -> float:
+    """Return the correction that a plan was made with."""
+    expected = plan.memory.allocated.expected
+    learned = sum(t.size_bytes for t in plan.memory.terms if t.name == CORRECTION_TERM)
+    return expected / (expected - learned) if expected > learned else 1.0
+
+
+def corrected(record: JobRecord, plans: PlanSet | None, kinds: tuple[KindSummary, ...]) -> float:
+    """Return the factor on predicted memory for a job's next plans, from 1 to ``MAX_CORRECTION``.
+
+    After an out-of-memory the plan that ran is made not to fit its device again: the run needed
+    more than the device had, and at least what was observed.
+    """
+    if plans is None or not plans.plans:
+        return 1.0
+    ran = _plan_that_ran(record, plans)
+    if ran is None or not _ran_out(record):
+        return applied(plans.plans[0])
+    capacity = next((k.memory_bytes for k in kinds if k.kind == ran.kind), 0)
+    observed = max((o.peak_allocated_bytes or 0 for o in record.outcomes), default=0)
+    needed = _BEYOND * max(
+        capacity / ran.memory.required.high, observed / ran.memory.allocated.expected, 1.0
+    )
+    return min(MAX_CORRECTION, applied(ran) * needed)
+
+
+def _plan_that_ran(record: JobRecord, plans: PlanSet) -> ResourcePlan | None:
+    if record.placement is None:
+        return None
+    return next((plan for plan in plans.plans if plan.id == record.placement.plan), None)
+
+
+def _ran_out(record: JobRecord) -> bool:
+    return any(o.reason is StopReason.CUDA_OUT_OF_MEMORY for o in record.outcomes)

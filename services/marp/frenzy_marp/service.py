@@ -1,0 +1,212 @@
+"""MARP: plans for submitted jobs, for questions, and again when the cluster has changed."""
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Final
+
+from pydantic import ValidationError
+
+from frenzy_marp.core.correction import corrected
+from frenzy_marp.core.planner import plan_job
+from frenzy_marp.metrics import Metrics
+from frenzy_marp.settings import MarpSettings
+from frenzy_shared.bus.port import Bus, Message, Poison
+from frenzy_shared.clock import Clock
+from frenzy_shared.domain.cluster import KindSummary, kinds_digest, summarize_kinds
+from frenzy_shared.domain.ids import JobId
+from frenzy_shared.domain.job import JobRecord, JobState, StopReason
+from frenzy_shared.domain.plan import PlanSet
+from frenzy_shared.domain.transitions import transition
+from frenzy_shared.errors import FrenzyError, InvalidSpec
+from frenzy_shared.messages import subjects
+from frenzy_shared.messages.codec import to_json
+from frenzy_shared.messages.envelope import CloudEvent, short_kind
+from frenzy_shared.messages.setup import training_setup
+from frenzy_shared.messages.spec import JobSpec
+from frenzy_shared.messages.v1 import PlanReply, PlanRequest
+from frenzy_shared.runtime import every, run_until_stopped
+from frenzy_shared.state.port import Change, OutboxMessage, StateStore, Status
+from frenzy_shared.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+_DURABLE: Final = "marp"
+_QUEUE: Final = "marp"
+_TO_PLAN: Final = frozenset({"submitted", "replanned"})
+
+
+@dataclass(kw_only=True)
+class Marp:
+    """One replica, made of its ports. Replicas share the durable and the queue group."""
+
+    state: StateStore
+    bus: Bus
+    clock: Clock
+    settings: MarpSettings
+    telemetry: Telemetry
+    _metrics: Metrics = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Register metrics; nothing runs yet."""
+        self._metrics = Metrics(self.telemetry.registry)
+
+    async def run(self, stop: asyncio.Event | None = None) -> None:
+        """Serve until ``stop`` or a signal."""
+        async with AsyncExitStack() as stack:
+            events = await self.bus.consume(
+                subjects.EVENTS_STREAM,
+                _DURABLE,
+                self.on_event,
+                filter_subject=subjects.JOB_EVENTS,
+            )
+            stack.push_async_callback(events.stop)
+            questions = await self.bus.serve(subjects.MARP_PLAN, self.on_question, queue=_QUEUE)
+            stack.push_async_callback(questions.stop)
+            await run_until_stopped(
+                lambda ended: every(self.settings.refresh_s, ended, self.refresh), stop=stop
+            )
+
+    async def on_event(self, message: Message) -> None:
+        """Plan the job that an event says needs it; other events are ignored.
+
+        Raises:
+            Poison: the message is not an event of a job.
+            Unavailable: the store is down; the event comes again.
+        """
+        try:
+            event = CloudEvent.decode(message.payload)
+            kind = short_kind(event.type)
+        except (ValidationError, IndexError) as error:
+            raise Poison(f"not an event: {error}") from None
+        if kind not in _TO_PLAN:
+            return
+        job = JobId(event.subject.removeprefix("job:"))
+        with self.telemetry.span("marp.plan", parent=event.traceparent, job=job):
+            record = await self.state.job(job)
+            if record is not None and record.state is JobState.SUBMITTED:
+                await self._plan_submitted(record)
+
+    async def on_question(self, message: Message) -> bytes:
+        """Answer a dry run. Whatever is wrong becomes part of the answer."""
+        parent = message.headers.get("traceparent", "")
+        with self.telemetry.span("marp.question", parent=parent):
+            try:
+                request = PlanRequest.decode(message.payload)
+                plans = self._plans(request.spec, await self._kinds())
+                return PlanReply(plans=plans).encode()
+            except ValidationError as error:
+                reply = PlanReply(error_code=InvalidSpec.code, error=f"not a plan request: {error}")
+                return reply.encode()
+            except FrenzyError as error:
+                return PlanReply(
+                    error_code=error.code, error=error.message, suggestions=error.suggestions
+                ).encode()
+
+    async def refresh(self) -> None:
+        """Plan jobs that no event announced, and waiting jobs whose cluster has changed."""
+        kinds = await self._kinds()
+        digest = kinds_digest(kinds)
+        waiting = await self.state.jobs_in(frozenset({JobState.SUBMITTED, JobState.QUEUED}))
+        for record in waiting:
+            if record.state is JobState.SUBMITTED:
+                await self._plan_submitted(record)
+                continue
+            plans = await self.state.plans(record.id)
+            if plans is None or plans.kinds_digest != digest:
+                await self._plan_again(record, plans, kinds)
+
+    async def _plan_submitted(self, record: JobRecord) -> None:
+        kinds = await self._kinds()
+        try:
+            plans = await self._plans_of(record, await self.state.plans(record.id), kinds)
+        except FrenzyError as error:
+            if error.code == "unavailable":
+                raise
+            await self._fail(record, error.message)
+            return
+        if plans.feasible or record.force_queue or not kinds:
+            await self._queue(record, plans)
+        else:
+            await self._fail(record, plans.message, plans)
+
+    async def _plan_again(
+        self, record: JobRecord, plans: PlanSet | None, kinds: tuple[KindSummary, ...]
+    ) -> None:
+        """Replace the plans of a waiting job; its state stays, so the version does too."""
+        fresh = await self._plans_of(record, plans, kinds)
+        change = Change(
+            entity=f"job:{record.id}",
+            expect_version=record.version,
+            allowed_from=frozenset({JobState.QUEUED}),
+            documents={"plans": to_json(fresh)},
+        )
+        operation = f"marp:{record.id}:{record.version}:{fresh.kinds_digest}"
+        result = await self.state.apply(operation, change)
+        log.info("plans of waiting job %s renewed: %s", record.id, result.status)
+
+    async def _plans_of(
+        self, record: JobRecord, earlier: PlanSet | None, kinds: tuple[KindSummary, ...]
+    ) -> PlanSet:
+        spec = await self.state.spec(record.id)
+        if spec is None:
+            raise InvalidSpec(f"job {record.id} has no specification")
+        correction = corrected(record, earlier, kinds)
+        return self._plans(JobSpec.model_validate(spec), kinds, correction)
+
+    def _plans(
+        self, spec: JobSpec, kinds: tuple[KindSummary, ...], correction: float = 1.0
+    ) -> PlanSet:
+        started = self.clock.monotonic()
+        outcome = "error"
+        try:
+            plans = plan_job(training_setup(spec), kinds, correction=correction)
+            outcome = "feasible" if plans.feasible else "infeasible"
+        except FrenzyError as error:
+            outcome = error.code
+            raise
+        else:
+            return plans
+        finally:
+            self._metrics.planned(self.clock.monotonic() - started, outcome)
+
+    async def _kinds(self) -> tuple[KindSummary, ...]:
+        return summarize_kinds((await self.state.cluster()).nodes)
+
+    async def _queue(self, record: JobRecord, plans: PlanSet) -> None:
+        await self._move(record, JobState.QUEUED, plans, reason="", message=plans.message)
+
+    async def _fail(self, record: JobRecord, message: str, plans: PlanSet | None = None) -> None:
+        reason = StopReason.NO_FEASIBLE_PLAN.value
+        await self._move(record, JobState.FAILED, plans, reason=reason, message=message)
+
+    async def _move(
+        self, record: JobRecord, to: JobState, plans: PlanSet | None, *, reason: str, message: str
+    ) -> None:
+        """Make one transition; whoever was faster (a cancel, a replica) is left to be right."""
+        event = transition(record.state, to).event
+        patch: dict[str, str | int] = {
+            "state": to.value,
+            "reason": reason,
+            "message": message,
+        }
+        if to is JobState.FAILED:
+            patch["finished_ms"] = self.clock.now_ms()
+        change = Change(
+            entity=f"job:{record.id}",
+            expect_version=record.version,
+            allowed_from=frozenset({JobState.SUBMITTED}),
+            patch=patch,
+            documents={} if plans is None else {"plans": to_json(plans)},
+            outbox=[
+                OutboxMessage(
+                    subject=subjects.job_event(record.project, event, record.id),
+                    type=event,
+                    data={"reason": reason, "message": message},
+                )
+            ],
+        )
+        result = await self.state.apply(f"marp:{record.id}:{record.version}", change)
+        if result.status not in (Status.OK, Status.STALE, Status.BAD_STATE):
+            log.warning("job %s could not become %s: %s", record.id, to, result)
