@@ -24,10 +24,12 @@ EXIT_MISCONFIGURED = 2
 
 
 async def run_until_stopped(*loops: Loop, stop: asyncio.Event | None = None) -> None:
-    """Run loops side by side until SIGTERM, SIGINT, ``stop``, or the first loop's failure.
+    """Run loops side by side until SIGTERM, SIGINT, ``stop``, or the end of any loop.
 
-    Each loop gets the stop event and must return soon after it is set. The first exception is
-    raised after the others have ended.
+    Each loop gets the stop event and must return soon after it is set; the ones that do not are
+    cancelled, and the process exits if that does not help either. The first loop's exception is
+    raised after all have ended. The signals stay handled, so that a second one (Ctrl-C reaches the
+    whole process group) does not cut off what closes after this.
     """
     stop = stop or asyncio.Event()
     running_loop = asyncio.get_running_loop()
@@ -41,9 +43,12 @@ async def run_until_stopped(*loops: Loop, stop: asyncio.Event | None = None) -> 
         stop.set()
         waiter.cancel()
         await _end(set(tasks))
-    for task in tasks:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            raise error
+    failures = [task.exception() for task in tasks if not task.cancelled()]
+    errors = [error for error in failures if error is not None]
+    for error in errors[1:]:
+        log.error("another loop failed too: %r", error, exc_info=error)
+    if errors:
+        raise errors[0]
 
 
 async def every(
@@ -78,9 +83,17 @@ async def wait_any(timeout_s: float, *events: asyncio.Event) -> None:
 
 
 def main(run: Callable[[], Awaitable[None]]) -> None:
-    """Run a service's coroutine as a process; a known error is one line on stderr, exit 2."""
+    """Run a service's coroutine as a process.
+
+    A known error is one line on stderr and exit code 2 (misconfigured) or 1; anything else is a
+    traceback and exit code 1.
+    """
+
+    async def start() -> None:
+        await run()
+
     try:
-        asyncio.run(run())  # type: ignore[arg-type]
+        asyncio.run(start())
     except FrenzyError as error:
         hints = "".join(f"\n  try: {hint}" for hint in error.suggestions)
         sys.stderr.write(f"error: {error.message}{hints}\n")
@@ -91,6 +104,8 @@ def main(run: Callable[[], Awaitable[None]]) -> None:
 
 
 async def _end(tasks: set[asyncio.Future[None]]) -> None:
+    if not tasks:
+        return
     loop = asyncio.get_running_loop()
     start = loop.time()
     _, pending = await asyncio.wait(tasks, timeout=_GRACE_S)

@@ -6,14 +6,16 @@ A ``Telemetry`` is made once in a service's composition root and handed down.
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from opentelemetry import trace
+from opentelemetry.context import get_current
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
@@ -21,9 +23,11 @@ from opentelemetry.trace import SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from prometheus_client import CollectorRegistry, start_http_server
 
+from frenzy_shared.errors import Misconfigured
 from frenzy_shared.settings import ServiceSettings
 
 _PROPAGATOR = TraceContextTextMapPropagator()
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({})))
 
 
@@ -35,6 +39,7 @@ class Telemetry:
     tracer: trace.Tracer
     registry: CollectorRegistry
     provider: TracerProvider
+    closers: list[Callable[[], None]] = field(default_factory=list)
 
     @contextmanager
     def span(
@@ -45,16 +50,21 @@ class Telemetry:
         kind: SpanKind = SpanKind.INTERNAL,
         **attributes: str | float | bool,
     ) -> Iterator[trace.Span]:
-        """Open a span; ``parent`` is a ``traceparent`` that came with a message or request."""
-        context = _PROPAGATOR.extract({"traceparent": parent}) if parent else None
+        """Open a span; ``parent`` is a ``traceparent`` that came with a message or request.
+
+        Without ``parent``, or with one that is malformed, the current span is the parent.
+        """
+        context = _PROPAGATOR.extract({"traceparent": parent}, get_current()) if parent else None
         with self.tracer.start_as_current_span(
             name, context=context, kind=kind, attributes=attributes
         ) as span:
             yield span
 
     def close(self) -> None:
-        """Flush spans."""
+        """Flush spans and stop serving metrics."""
         self.provider.shutdown()
+        while self.closers:
+            self.closers.pop()()
 
 
 def traceparent() -> str:
@@ -65,10 +75,15 @@ def traceparent() -> str:
 
 
 def configure(service: str, settings: ServiceSettings) -> Telemetry:
-    """Set up logging and tracing of this process."""
+    """Set up logging and tracing of this process.
+
+    Raises:
+        Misconfigured: an unknown log level or format, or a trace file that cannot be written.
+    """
     configure_logging(service, settings.log_level, settings.log_format)
     provider = TracerProvider(resource=Resource.create({"service.name": service}))
     if settings.trace_file is not None:
+        _check_writable(settings.trace_file)
         provider.add_span_processor(SimpleSpanProcessor(_FileExporter(settings.trace_file)))
     return Telemetry(
         service=service,
@@ -79,7 +94,15 @@ def configure(service: str, settings: ServiceSettings) -> Telemetry:
 
 
 def configure_logging(service: str, level: str, log_format: str) -> None:
-    """Send the process's log to stderr, as JSON lines or as text for people."""
+    """Send the process's log to stderr, as JSON lines or as text for people.
+
+    Raises:
+        Misconfigured: an unknown level or format.
+    """
+    if level.upper() not in _LEVELS:
+        raise Misconfigured(f"FRENZY_LOG_LEVEL is {level!r}; use one of {', '.join(_LEVELS)}")
+    if log_format not in ("json", "text"):
+        raise Misconfigured(f"FRENZY_LOG_FORMAT is {log_format!r}; use json or text")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         _JsonFormatter(service)
@@ -91,10 +114,22 @@ def configure_logging(service: str, level: str, log_format: str) -> None:
 
 
 def serve_metrics(telemetry: Telemetry, settings: ServiceSettings) -> int:
-    """Serve ``/metrics`` and return the port."""
-    server, _ = start_http_server(
-        settings.metrics_port, addr=settings.metrics_host, registry=telemetry.registry
-    )
+    """Serve ``/metrics`` until ``telemetry`` is closed, and return the port.
+
+    Raises:
+        Misconfigured: the address cannot be bound.
+    """
+    try:
+        server, thread = start_http_server(
+            settings.metrics_port, addr=settings.metrics_host, registry=telemetry.registry
+        )
+    except OSError as error:
+        raise Misconfigured(
+            f"cannot serve metrics on {settings.metrics_host}:{settings.metrics_port}: "
+            f"{error.strerror}",
+            suggestions=("set FRENZY_METRICS_PORT to a free port, or 0 for any",),
+        ) from error
+    telemetry.closers.extend((thread.join, server.server_close, server.shutdown))  # last first
     port: int = server.server_port
     logging.getLogger(__name__).info(
         "metrics on port %d", port, extra={"metrics_port": port, "service_name": telemetry.service}
@@ -102,14 +137,23 @@ def serve_metrics(telemetry: Telemetry, settings: ServiceSettings) -> int:
     return port
 
 
+def _check_writable(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a").close()
+    except OSError as error:
+        raise Misconfigured(f"FRENZY_TRACE_FILE {path}: {error.strerror}") from error
+
+
 class _JsonFormatter(logging.Formatter):
     def __init__(self, service: str) -> None:
         super().__init__()
+        self.converter = time.gmtime
         self._service = service
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
+            "time": f"{self.formatTime(record, '%Y-%m-%dT%H:%M:%S')}.{int(record.msecs):03d}Z",
             "level": record.levelname,
             "service": self._service,
             "logger": record.name,
@@ -118,6 +162,7 @@ class _JsonFormatter(logging.Formatter):
         context = trace.get_current_span().get_span_context()
         if context.is_valid:
             entry["trace_id"] = f"{context.trace_id:032x}"
+            entry["span_id"] = f"{context.span_id:016x}"
         entry.update({k: v for k, v in vars(record).items() if k not in _RECORD_FIELDS})
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
