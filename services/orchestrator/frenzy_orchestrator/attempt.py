@@ -28,6 +28,7 @@ from frenzy_shared.clock import Clock
 from frenzy_shared.domain.job import RankOutcome, StopReason
 from frenzy_shared.errors import StorageFull, Unavailable
 from frenzy_shared.messages.v1 import AttemptPhase, DesiredAttempt, EvidenceKind, Phase
+from frenzy_shared.runtime import wait_any
 from frenzy_shared.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -237,10 +238,12 @@ class Attempt:
 
     async def _guard(self, shim: ShimProcess) -> None:
         """Watch the shim to its end: tell the start, pass on a stop, enforce the log quota."""
-        gone = asyncio.ensure_future(shim.wait())
+        gone = asyncio.Event()
+        watch = asyncio.ensure_future(shim.wait())
+        watch.add_done_callback(lambda _: gone.set())
         told_at: float | None = None
         try:
-            while not gone.done():
+            while not gone.is_set():
                 await self._tell_started()
                 if self._outputs.over_quota and not self._stop.is_set():
                     self._stop_for_quota()
@@ -249,20 +252,11 @@ class Attempt:
                     await self._pass_on_stop(shim)
                 if told_at is not None:
                     self._note_stuck(told_at + self.folder.journal.stop_grace_s)
-                await self._wait_for(gone, stop_too=told_at is None)
+                tick = _START_TICK_S if self._phase is AttemptPhase.PREPARED else _TICK_S
+                await wait_any(tick, gone, *([self._stop] if told_at is None else []))
         finally:
-            await cancel(gone)
+            await cancel(watch)
         await self._tell_started()
-
-    async def _wait_for(self, gone: "asyncio.Future[None]", *, stop_too: bool) -> None:
-        tick = _START_TICK_S if self._phase is AttemptPhase.PREPARED else _TICK_S
-        waiters: set[asyncio.Future[object]] = {gone}  # type: ignore[arg-type]
-        stopped = asyncio.ensure_future(self._stop.wait()) if stop_too else None
-        if stopped is not None:
-            waiters.add(stopped)  # type: ignore[arg-type]
-        await asyncio.wait(waiters, timeout=tick, return_when=asyncio.FIRST_COMPLETED)
-        if stopped is not None:
-            stopped.cancel()
 
     async def _tell_started(self) -> None:
         if self._phase is AttemptPhase.PREPARED and processes.has_started(self.folder.path):

@@ -98,9 +98,11 @@ class Outputs:
                 await asyncio.sleep(_RETRY_S)
                 continue
             if at_end and not busy:
+                for rank_log in self._logs.values():
+                    rank_log.trim()
                 return
-            if not busy:
-                await wait_any(_BATCH_S, ended)
+            # Even a rank that writes without pause must leave time for heartbeats.
+            await (asyncio.sleep(0) if busy else wait_any(_BATCH_S, ended))
 
     async def _round(self, *, at_end: bool) -> bool:
         """Ship one piece of everything; tell whether there may be more at once."""

@@ -1,5 +1,6 @@
 """What a node refuses, why, and that nothing of it stays."""
 
+import asyncio
 import errno
 import os
 import socket
@@ -216,4 +217,18 @@ async def test_a_flood_of_output_ends_the_attempt_within_its_quota(cluster, outp
     assert "wrote more than 256 KiB" in lines[-1].text
     assert sum(len(line.text) for line in lines) < 400 * 1024
     assert [line.number for line in lines] == list(range(1, len(lines) + 1))
+    assert (agent.folder() / "ranks/0" / f"{output}.log").stat().st_size <= 256 * 1024
     assert agent.living() == []
+
+
+async def test_heartbeats_keep_time_while_ranks_flood(cluster):
+    await cluster.agent()
+    script = "while True: print('z' * 200)\n"
+    ranks = tuple(RankAssignment(rank=r, local_rank=r, device=f"emu{r}") for r in (0, 1))
+    await cluster.control.start_job("node-a", order(spec=cluster.script(script), ranks=ranks))
+    before = len(cluster.control.heartbeats)
+    await asyncio.sleep(2)
+    beats = len(cluster.control.heartbeats) - before
+    assert beats >= 5, "of 10 at 0.2 s, on a loaded machine"
+    assert len(cluster.control.lines(rank=0)) > 1000
+    assert len(cluster.control.lines(rank=1)) > 1000

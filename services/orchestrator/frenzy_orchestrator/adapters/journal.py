@@ -132,6 +132,7 @@ class NodeJournal:
         self._ended_file = data_dir / "ended.json"
         self._reserve = data_dir / _RESERVE
         self._root.mkdir(parents=True, exist_ok=True)
+        self._root.chmod(0o700)  # environments of jobs may hold their users' secrets
         self.keep_reserve()
         self.attempts = {folder.key: folder for folder in self._load()}
         self.ended: dict[str, int] = files.read_json(self._ended_file) or {}

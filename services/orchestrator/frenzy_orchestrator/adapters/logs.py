@@ -92,6 +92,13 @@ class RankLog:
         self._unstored = None
         return True
 
+    def trim(self) -> None:
+        """Cut the files of a rank that is gone down to its quota: a flood must not stay."""
+        for name in ("stdout", "stderr"):
+            path = self._folder / f"{name}.log"
+            if _size(path) > self._quota_bytes:
+                os.truncate(path, self._quota_bytes)
+
     def _next_batch(self, *, at_end: bool) -> LogBatch | None:
         if self._state.truncated:
             return None
