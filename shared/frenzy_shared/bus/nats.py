@@ -8,8 +8,9 @@ from collections.abc import AsyncGenerator
 from typing import Final, Self
 from weakref import WeakSet
 
+from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.errors import Error, MaxPayloadError, NoRespondersError
+from nats.errors import Error, NoRespondersError
 
 from frenzy_shared.bus.delivery import DeadLetter, outgoing_headers
 from frenzy_shared.bus.nats_api import MESSAGE_NOT_FOUND, ApiError, call, refusal
@@ -31,6 +32,7 @@ from frenzy_shared.errors import PayloadTooLarge, Unavailable
 log = logging.getLogger(__name__)
 
 _PUBLISH_TIMEOUT_S: Final = 3.0
+_HEADER_FRAME_BYTES: Final = len("NATS/1.0\r\n\r\n")
 
 
 class NatsBus:
@@ -76,17 +78,14 @@ class NatsBus:
     ) -> Published:
         """Store a message once per id."""
         client = await self._connection.ready(_PUBLISH_TIMEOUT_S)
+        sent = outgoing_headers(headers, message_id=message_id)
+        _check_size(client, subject, payload, sent)
         try:
-            reply = await client.request(
-                subject,
-                payload,
-                timeout=_PUBLISH_TIMEOUT_S,
-                headers=outgoing_headers(headers, message_id=message_id),
-            )
+            reply = await client.request(subject, payload, timeout=_PUBLISH_TIMEOUT_S, headers=sent)
         except NoRespondersError:
             raise Unavailable(f"no stream takes {subject}; run `frenzy admin init`") from None
         except Error as error:
-            raise _failure(f"publishing {subject}: unknown outcome", error) from error
+            raise _unavailable(f"publishing {subject}: unknown outcome", error) from error
         answer = json.loads(reply.data)
         if "error" in answer:
             raise refusal(f"publishing {subject}", answer["error"])
@@ -134,10 +133,12 @@ class NatsBus:
     async def emit(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:
         """Send a core message; nothing is buffered for a server that is away."""
         client = await self._connection.ready(0)
+        sent = outgoing_headers(headers)
+        _check_size(client, subject, payload, sent)
         try:
-            await client.publish(subject, payload, headers=outgoing_headers(headers))
+            await client.publish(subject, payload, headers=sent)
         except Error as error:
-            raise _failure(f"sending {subject}", error) from error
+            raise _unavailable(f"sending {subject}", error) from error
 
     async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> Subscription:
         """Receive core messages, one at a time, in order."""
@@ -152,14 +153,14 @@ class NatsBus:
         deadline = asyncio.get_running_loop().time() + timeout_s
         client = await self._connection.ready(timeout_s)
         left_s = max(0.01, deadline - asyncio.get_running_loop().time())
+        sent = outgoing_headers(headers)
+        _check_size(client, subject, payload, sent)
         try:
-            reply = await client.request(
-                subject, payload, timeout=left_s, headers=outgoing_headers(headers)
-            )
+            reply = await client.request(subject, payload, timeout=left_s, headers=sent)
         except NoRespondersError:
             raise Unavailable(f"nobody answers {subject}") from None
         except Error as error:
-            raise _failure(f"no answer from {subject} in {timeout_s:g} s", error) from error
+            raise _unavailable(f"no answer from {subject} in {timeout_s:g} s", error) from error
         return reply.data
 
     async def serve(self, subject: str, responder: Responder, *, queue: str = "") -> Subscription:
@@ -202,7 +203,14 @@ class NatsBus:
         )
 
 
-def _failure(what: str, error: Error) -> PayloadTooLarge | Unavailable:
-    if isinstance(error, MaxPayloadError):
-        return PayloadTooLarge(f"{what}: the message is larger than the server's max_payload")
+def _check_size(client: Client, subject: str, payload: bytes, headers: Headers) -> None:
+    """Refuse what the server would answer by closing the connection; headers count too."""
+    size = len(payload) + sum(len(k.encode()) + len(v.encode()) + 4 for k, v in headers.items())
+    if size + _HEADER_FRAME_BYTES > client.max_payload:
+        raise PayloadTooLarge(
+            f"a message of {size} bytes to {subject}; the bus takes at most {client.max_payload}"
+        )
+
+
+def _unavailable(what: str, error: Error) -> Unavailable:
     return Unavailable(f"{what}: {str(error) or type(error).__name__}")

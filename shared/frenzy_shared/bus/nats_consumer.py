@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from nats.aio.msg import Msg
@@ -25,7 +26,7 @@ from frenzy_shared.bus.nats_api import CONSUMER_NOT_FOUND, ApiError, call
 from frenzy_shared.bus.nats_connection import Connection
 from frenzy_shared.bus.nats_pull import Puller, PullLost, to_message
 from frenzy_shared.bus.port import Handler, Message, Poison
-from frenzy_shared.errors import Misconfigured, Unavailable
+from frenzy_shared.errors import FrenzyError, Misconfigured, PayloadTooLarge, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ class DurableConsumer:
         """
         await self._ensure()
         self._task = asyncio.ensure_future(self._run())
+        self._task.add_done_callback(self._ended)
 
     async def stop(self) -> None:
         """Stop receiving and wait for the running handler."""
@@ -78,25 +80,27 @@ class DurableConsumer:
         if self._task is not None:
             await asyncio.wait({self._task})
 
+    def _ended(self, task: "asyncio.Future[None]") -> None:
+        """End the service when a bug ends the consumer: it must not look alive."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.critical("%s of %s died", self._durable, self._stream, exc_info=error)
+            self._connection.on_fatal(FrenzyError(f"consumer {self._durable} died: {error!r}"))
+
     async def _run(self) -> None:
         while not self._stopping:
             try:
                 async with Puller(self._connection, self._stream, self._durable) as self._puller:
-                    await self._pull_until_lost(self._puller)
-            except Error as error:  # subscribing failed: the connection is closed
-                log.warning("%s of %s: %s", self._durable, self._stream, error)
-                await asyncio.sleep(_PAUSE_S)
-
-    async def _pull_until_lost(self, puller: Puller) -> None:
-        while not self._stopping:
-            try:
-                async with contextlib.aclosing(puller.pull(1, _EXPIRES_S)) as messages:
-                    async for message in messages:
-                        await self._handle(message)
-            except PullLost as lost:
+                    await self._pull(self._puller)
+            except (PullLost, Error) as lost:  # a fresh inbox: what was asked for is forgotten
                 if not self._stopping:
                     log.warning("%s of %s: pull lost: %s", self._durable, self._stream, lost)
                     await self._recover()
+
+    async def _pull(self, puller: Puller) -> None:
+        while not self._stopping:
+            async with contextlib.aclosing(puller.pull(1, _EXPIRES_S)) as messages:
+                async for message in messages:
+                    await self._handle(message)
 
     async def _recover(self) -> None:
         """Wait for the server and put back a durable that somebody deleted."""
@@ -168,8 +172,12 @@ class DurableConsumer:
 
     async def _give_up(self, raw: Msg, message: Message, reason: str) -> None:
         log.error("%s: dead-lettering %s: %s", self._durable, message.subject, reason)
+        letter = dead_letter(message, self._durable, reason)
         try:
-            await self._bury(dead_letter(message, self._durable, reason))
+            try:
+                await self._bury(letter)
+            except PayloadTooLarge:  # the letter's headers were too much; the stream has the rest
+                await self._bury(replace(letter, payload=b""))
         except Unavailable as error:  # not stored: it stays in the stream and comes again
             log.warning("%s: cannot dead-letter: %s", self._durable, error.message)
             await _tell(raw.nak, redelivery_delay_s(message.deliveries))

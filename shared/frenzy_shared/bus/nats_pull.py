@@ -73,6 +73,8 @@ class Puller:
         Raises:
             PullLost: no answer, the consumer is gone, or messages were lost on the way.
         """
+        if not self._connection.connected:  # buffered, it would outlive our wait for it
+            raise PullLost("disconnected")
         self._number += 1
         reply = f"{self._inbox}.{self._number}"
         request = {"batch": batch, "expires": int(expires_s * 1e9)}

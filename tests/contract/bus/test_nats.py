@@ -20,8 +20,14 @@ from frenzy_shared.bus import nats_streams
 from frenzy_shared.bus.delivery import MAX_DELIVERIES
 from frenzy_shared.bus.nats import NatsBus
 from frenzy_shared.bus.nats_pull import Puller, PullLost
-from frenzy_shared.bus.port import Message
-from frenzy_shared.errors import FrenzyError, Misconfigured, StorageFull, Unavailable
+from frenzy_shared.bus.port import Message, Poison
+from frenzy_shared.errors import (
+    FrenzyError,
+    Misconfigured,
+    PayloadTooLarge,
+    StorageFull,
+    Unavailable,
+)
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.subjects import STREAMS
 
@@ -315,8 +321,6 @@ async def test_a_message_that_kills_its_handlers_is_dead_lettered(
 async def test_a_dead_letter_that_cannot_be_stored_is_tried_again(
     bus: NatsBus, raw: nats.NATS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from frenzy_shared.bus.port import Poison
-
     monkeypatch.setattr("frenzy_shared.bus.nats_consumer.redelivery_delay_s", lambda _: 0.05)
     seen: list[Message] = []
 
@@ -354,6 +358,57 @@ async def test_readers_leave_nothing_on_the_server(bus: NatsBus, raw: nats.NATS)
     async with asyncio.timeout(5):
         while await api.consumers_info(EVENTS):
             await asyncio.sleep(0.02)
+
+
+async def test_headers_count_towards_the_limit(bus: NatsBus) -> None:
+    """The server answers a message that is too large by closing the connection."""
+    for call in (
+        bus.publish(SUBJECT, b"x" * (1024**2 - 20), message_id="a"),
+        bus.emit(SUBJECT, b"x" * (1024**2 - 20), headers={"header": "x" * 20}),
+        bus.request(SUBJECT, b"x" * (1024**2 - 20), timeout_s=1, headers={"header": "x" * 20}),
+    ):
+        with pytest.raises(PayloadTooLarge):
+            await call
+    largest = 1024**2 - len("NATS/1.0\r\nNats-Msg-Id: b\r\n\r\n")
+    assert (await bus.publish(SUBJECT, b"x" * largest, message_id="b")).sequence == 1
+    with pytest.raises(PayloadTooLarge):
+        await bus.publish(SUBJECT, b"x" * (largest + 1), message_id="c")
+    assert bus.connected
+
+
+async def test_the_largest_message_is_dead_lettered_by_reference(bus: NatsBus) -> None:
+    async def poisoned(message: Message) -> None:
+        raise Poison("no")
+
+    largest = 1024**2 - len("NATS/1.0\r\nNats-Msg-Id: a\r\n\r\n")
+    await bus.publish(SUBJECT, b"x" * largest, message_id="a")
+    await bus.consume(EVENTS, "d", poisoned, filter_subject=subjects.ALL_EVENTS)
+    async with (
+        contextlib.aclosing(bus.read(subjects.DLQ_STREAM, ">", after_sequence=0)) as reader,
+        asyncio.timeout(10),
+    ):
+        letter = await anext(reader)
+        while letter is None:
+            letter = await anext(reader)
+    assert (letter.payload, letter.headers["Frenzy-Sequence"]) == (b"", "1")
+
+
+async def test_a_consumer_that_dies_takes_the_service_with_it(
+    nats_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fatal: list[FrenzyError] = []
+    bus = await NatsBus.connect(nats_url, name="test", on_fatal=fatal.append)
+    await bus.ensure_streams()
+
+    def broken(_: object) -> Message:
+        raise RuntimeError("a bug of the bus")
+
+    monkeypatch.setattr("frenzy_shared.bus.nats_consumer.to_message", broken)
+    await bus.consume(EVENTS, "d", ignore, filter_subject=subjects.ALL_EVENTS)
+    await bus.publish(SUBJECT, b"", message_id="a")
+    await until(lambda: bool(fatal))
+    assert "a bug of the bus" in fatal[0].message
+    await bus.close()
 
 
 # -- outages ----------------------------------------------------------------------------------
