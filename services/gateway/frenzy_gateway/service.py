@@ -28,6 +28,7 @@ from frenzy_shared.errors import (
     Unavailable,
 )
 from frenzy_shared.messages import http
+from frenzy_shared.messages.setup import training_setup
 from frenzy_shared.messages.spec import JobSpec
 from frenzy_shared.state.port import Json, Result, StateStore, Status
 from frenzy_shared.telemetry import traceparent
@@ -148,6 +149,7 @@ class GatewayService:
 
     async def validate(self, spec: JobSpec, *, force_queue: bool) -> None:
         """Check what can be checked before a job is stored; MARP's silence is no objection."""
+        training_setup(spec)  # raises for a model or length that no cluster could train
         for pointer, digest in submission.blob_references(spec):
             if not await self.blobs.exists(digest):
                 raise BlobMissing(
@@ -244,6 +246,7 @@ class GatewayService:
 
     async def plan(self, spec: JobSpec) -> http.PlanResult:
         """Ask MARP how a job could run; nothing is stored."""
+        training_setup(spec)
         reply = await self.questions.plans(spec)
         if reply is None:
             raise Unavailable("MARP does not answer", suggestions=("is frenzy_marp running?",))

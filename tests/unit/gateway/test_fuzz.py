@@ -125,3 +125,25 @@ async def test_any_header_may_be_sent(gateway, admin, value, name):
     headers = {"Content-Type": "application/json", name: value}
     asked(await admin.post("/api/v1/jobs", content=json.dumps(SPEC), headers=headers))
     asked(await admin.get("/api/v1/jobs", headers={name: value}))
+
+
+CONFIG_KEYS = st.sampled_from(
+    ["model_type", "n_embd", "n_head", "n_layer", "n_positions", "n_inner", "vocab_size", "hidden_size",
+     "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size",
+     "max_position_embeddings", "tie_word_embeddings", "attention_bias", "hidden_act", "rope_scaling"]
+)  # fmt: skip
+SIZES = st.integers(-2, 2**53) | st.sampled_from([1, 2, 64, 256])
+
+
+@FUZZ
+@given(
+    st.sampled_from(["gpt2", "llama"]), st.dictionaries(CONFIG_KEYS, SIZES | VALUES, max_size=10)
+)
+async def test_any_model_config_may_be_sent(admin, family, config):
+    spec = {**SPEC, "model": {"model_type": family, **config}}
+    body = json.dumps(spec)
+    asked(
+        await admin.post(
+            "/api/v1/jobs", content=body, headers={"Content-Type": "application/json"}
+        )
+    )

@@ -183,6 +183,28 @@ async def test_wrong_fields_are_named_and_nothing_is_stored(
     assert await gateway.store.read_outbox("", 10) == ()
 
 
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"model": "nosuch"}, "/model"),
+        ({"model": {"model_type": "bert"}}, "/model"),
+        ({"model": {"model_type": "gpt2", "n_embd": 7, "n_head": 2}}, "/model/n_embd"),
+        ({"model": {"model_type": "llama", "hidden_size": 0}}, "/model/hidden_size"),
+        ({"model": {"model_type": "llama", "hidden_size": -1}}, "/model/hidden_size"),
+        ({"sequence_length": 5000}, "/sequence_length"),
+    ],
+)
+async def test_impossible_models_are_refused_also_while_marp_is_silent(
+    admin, problem, change, pointer
+):
+    for path in (JOBS, f"{JOBS}?validate_only=true", "/api/v1/plans"):
+        response = await admin.post(path, json={**SPEC, **change})
+        body = problem(response, 422, response.json()["code"])
+        assert body["code"] in ("invalid_spec", "invalid_model_config")
+        assert any(item["pointer"].startswith(pointer) for item in body["errors"]), body
+    assert (await admin.get(JOBS)).json()["jobs"] == []
+
+
 async def test_not_a_number_names_the_field(admin, problem):
     body = json.dumps({**SPEC, "learning_rate": float("nan")})
     answer = problem(
