@@ -97,7 +97,7 @@ def _repairs_a_killed_gateway(home):
     before = pid_of(home, "gateway")
     os.kill(before, signal.SIGKILL)
     until(lambda: pid_of(home, "gateway") != before, "a new gateway")
-    until(lambda: home.start("nodes").wait() == 0, "the API answers")
+    until(lambda: home.exit_code("nodes") == 0, "the API answers")
 
 
 def _goes_down_with_a_job_running(home):

@@ -53,6 +53,11 @@ class Installation:
         assert "Traceback" not in err
         return subprocess.CompletedProcess(arguments, code, out, err)
 
+    def exit_code(self, *arguments):
+        process = self.start(*arguments)
+        process.communicate(timeout=60)
+        return process.returncode
+
     def json(self, *arguments, **options):
         return json.loads(self.run(*arguments, "-o", "json", **options).stdout)
 

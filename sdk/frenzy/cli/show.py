@@ -105,7 +105,11 @@ def plans(found: PlanSet, capacities: dict[str, int], *, limit: int = 3) -> Rend
         parts += [plan_block(found.plans[0], capacities.get(found.plans[0].kind)), Text()]
         others = found.plans[1:limit]
         if others:
-            parts += [Text("other plans", style="bold"), _plan_table(others), Text()]
+            parts += [
+                Text("other plans (the scheduler takes the one that suits the load)", style="bold"),
+                _plan_table(others),
+                Text(),
+            ]
     else:
         parts.append(Text(f"no plan fits: {printable(found.message)}", style="bold red"))
     if found.refused:

@@ -47,7 +47,7 @@ def jobs(corpus: Path) -> tuple[DemoJob, ...]:
                 "model": "gpt2-tiny",
                 "sequence_length": 128,
                 "global_batch_size": 8,
-                "max_steps": 60,
+                "max_steps": 30,
             },
         ),
         DemoJob(
@@ -58,7 +58,7 @@ def jobs(corpus: Path) -> tuple[DemoJob, ...]:
                 "model": "llama-medium",
                 "sequence_length": 128,
                 "global_batch_size": 4,
-                "max_steps": 12,
+                "max_steps": 8,
             },
         ),
         DemoJob(
@@ -69,7 +69,7 @@ def jobs(corpus: Path) -> tuple[DemoJob, ...]:
                 "model": "llama-small",
                 "sequence_length": 128,
                 "global_batch_size": 8,
-                "max_steps": 20,
+                "max_steps": 12,
                 "resources": {"kinds": ["emulated-a100-40"], "gpus": 2},
             },
         ),

@@ -102,7 +102,8 @@ def _watch(console: Console, running: Sequence[Job]) -> None:
             if job.done:
                 continue
             view = job.refresh()
-            news = (view.state, view.attempt, view.last_step)
+            waits = view.pending.reason if view.pending else ""
+            news = (view.state, view.attempt, view.last_step, waits)
             if seen.get(job.id) != news:
                 seen[job.id] = news
                 console.print(_news(view, time.monotonic() - start))
@@ -118,6 +119,8 @@ def _news(view: JobView, at_s: float) -> Text:
         line.append(f"step {view.last_step:<4} {loss}")
     elif view.devices:
         line.append(show.devices(view) or "")
+    elif view.pending is not None:
+        line.append(f"{view.pending.reason}: {view.pending.message}")
     return line
 
 
