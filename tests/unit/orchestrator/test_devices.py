@@ -1,14 +1,16 @@
 """Device inventories: emulated, and NVML through a fake library's bindings."""
 
+import os
 import sys
-from types import SimpleNamespace
 
+import pynvml
 import pytest
 
 from frenzy_orchestrator.adapters.devices.emulated import EmulatedDevices
 from frenzy_orchestrator.adapters.devices.nvml import NvmlDevices
 from frenzy_orchestrator.adapters.devices.use import AttemptUse, lock_path
 from frenzy_orchestrator.shim import locks
+from frenzy_shared.catalog.gpus import find_gpu
 from frenzy_shared.errors import Misconfigured
 from frenzy_shared.units import GIB, MIB
 
@@ -24,50 +26,65 @@ class Use:
         return device in self.held
 
 
-class FakeNvml:
-    """The part of pynvml that the adapter calls."""
-
-    nvmlMemory_v2 = 2
-
-    class NVMLError(Exception):
-        pass
+class FakeLibrary:
+    """libnvidia-ml as the real bindings (pynvml) call it; what it does not define, it lacks."""
 
     def __init__(self, *gpus, driver=True):
         self.gpus = gpus
         self.driver = driver
 
-    def nvmlInit(self):
-        if not self.driver:
-            raise self.NVMLError("Driver Not Loaded")
+    def function(self, name):
+        found = getattr(self, name, None)
+        if found is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        return found
 
-    def nvmlDeviceGetCount(self):
-        return len(self.gpus)
+    def nvmlInitWithFlags(self, flags):
+        return 0 if self.driver else pynvml.NVML_ERROR_DRIVER_NOT_LOADED
 
-    def nvmlDeviceGetHandleByIndex(self, index):
-        return self.gpus[index]
+    def nvmlDeviceGetCount_v2(self, count):
+        count._obj.value = len(self.gpus)
+        return 0
 
-    def nvmlDeviceGetUUID(self, gpu):
-        return gpu["uuid"]
+    def nvmlDeviceGetHandleByIndex_v2(self, index, handle):
+        self.index = index.value  # one caller at a time: the handle is the last index
+        return 0
 
-    def nvmlDeviceGetName(self, gpu):
-        if "broken" in gpu:
-            raise self.NVMLError("GPU is lost")
-        return gpu["name"]
+    def nvmlDeviceGetUUID(self, handle, buffer, size):
+        buffer.value = self.gpu["uuid"].encode()
+        return 0
 
-    def nvmlDeviceGetMemoryInfo(self, gpu, version=None):
-        if version and "reserved" not in gpu:
-            raise self.NVMLError("Function Not Found")
-        return SimpleNamespace(
-            total=gpu["total"], used=gpu.get("used", 0), reserved=gpu.get("reserved")
-        )
+    def nvmlDeviceGetName(self, handle, buffer, size):
+        buffer.value = self.gpu["name"].encode()
+        return pynvml.NVML_ERROR_GPU_IS_LOST if "broken" in self.gpu else 0
 
-    def nvmlDeviceGetCudaComputeCapability(self, gpu):
-        return gpu["cc"]
+    def nvmlDeviceGetMemoryInfo(self, handle, memory):
+        memory._obj.total, memory._obj.used = self.gpu["total"], self.gpu.get("used", 0)
+        return 0
 
-    def nvmlDeviceGetComputeRunningProcesses(self, gpu):
-        if "processes" not in gpu:
-            raise self.NVMLError("Not Supported")
-        return [SimpleNamespace(pid=pid) for pid in gpu["processes"]]
+    def nvmlDeviceGetMemoryInfo_v2(self, handle, memory):
+        memory._obj.reserved = self.gpu.get("reserved", 0)
+        return 0 if "reserved" in self.gpu else pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle, major, minor):
+        major._obj.value, minor._obj.value = self.gpu["cc"]
+        return 0
+
+    def nvmlDeviceGetComputeRunningProcesses_v2(self, handle, count, found):
+        pids = self.gpu.get("processes")
+        if pids is None:
+            return pynvml.NVML_ERROR_NOT_SUPPORTED
+        if found is None:
+            count._obj.value = len(pids)
+            return pynvml.NVML_ERROR_INSUFFICIENT_SIZE if pids else 0
+        count._obj.value = len(pids)
+        for slot, pid in zip(found, pids, strict=False):
+            slot.pid = pid
+        return 0
+
+    @property
+    def gpu(self):
+        return self.gpus[self.index]
 
 
 def a100(**fields):
@@ -83,7 +100,9 @@ def a100(**fields):
 @pytest.fixture
 def inventory(monkeypatch):
     def make(*gpus, use=None, driver=True):
-        monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(*gpus, driver=driver))
+        library = FakeLibrary(*gpus, driver=driver)
+        monkeypatch.setattr(pynvml, "_LoadNvmlLibrary", lambda: None)
+        monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer", library.function)
         return NvmlDevices(use or Use())
 
     return make
@@ -122,7 +141,7 @@ def test_nvml_devices(inventory):
     nvml = inventory(a100(reserved=600 * MIB, used=200 * MIB, processes=[]))
     (device,) = nvml.devices()
     assert device.id == "gpu-abcd"
-    assert device.kind == "A100 SXM4 80GB" or "A100" in device.kind
+    assert device.kind == find_gpu("NVIDIA A100-SXM4-80GB").name
     assert device.memory_bytes == 80 * GIB - 600 * MIB
     assert device.compute_capability == "8.0"
     assert device.problem == ""
@@ -150,6 +169,22 @@ def test_an_old_library_and_a_broken_device(inventory):
     assert device.memory_bytes == 80 * GIB
 
 
+def test_a_newer_driver_lists_processes_too(inventory, monkeypatch):
+    monkeypatch.setattr(
+        FakeLibrary,
+        "nvmlDeviceGetComputeRunningProcesses_v3",
+        FakeLibrary.nvmlDeviceGetComputeRunningProcesses_v2,
+        raising=False,
+    )
+    (device,) = inventory(a100(processes=[42])).devices()
+    assert "42" in device.problem
+
+
+def test_a_machine_without_the_library_has_no_devices():
+    devices = NvmlDevices(Use()).devices()
+    assert all(not device.emulated for device in devices)  # [] here; real ones on a GPU machine
+
+
 def test_no_driver_no_bindings_no_devices(inventory, monkeypatch):
     assert inventory(driver=False).devices() == ()
     monkeypatch.setitem(sys.modules, "pynvml", None)
@@ -164,8 +199,6 @@ def test_our_use_is_known_by_lock_and_marker(tmp_path):
     path.parent.mkdir()
     (held,) = locks.take([str(path)], within_s=0)
     assert use.is_held("gpu-1")
-    import os
-
     os.close(held)
     assert not use.is_held("gpu-1")
     assert not use.is_ours(os.getpid())

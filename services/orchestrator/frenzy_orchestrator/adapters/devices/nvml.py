@@ -101,19 +101,17 @@ class NvmlDevices:
 
     def _reserved_bytes(self, handle: object) -> int:
         """Return what the driver keeps for itself, which no program can allocate."""
-        told = self._optional(
-            lambda: self._nvml.nvmlDeviceGetMemoryInfo(handle, self._nvml.nvmlMemory_v2).reserved
-        )
-        return int(told or 0)
+        told = self._optional(self._nvml.nvmlDeviceGetMemoryInfo, handle, self._nvml.nvmlMemory_v2)
+        return int(told.reserved) if told is not None else 0
 
     def _compute_capability(self, handle: object) -> str:
-        told = self._optional(lambda: self._nvml.nvmlDeviceGetCudaComputeCapability(handle))
+        told = self._optional(self._nvml.nvmlDeviceGetCudaComputeCapability, handle)
         return f"{told[0]}.{told[1]}" if told else ""
 
     def _problem(self, device: str, handle: object, used_bytes: int) -> str:
         """Say who else uses the device; "" when nobody does."""
-        processes = self._optional(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(handle))
-        foreign = [int(p.pid) for p in processes or () if not self._use.is_ours(int(p.pid))]
+        processes = self._processes(handle)
+        foreign = [pid for pid in processes if not self._use.is_ours(pid)]
         if foreign:
             pids = ", ".join(str(pid) for pid in foreign[:4])
             return f"used by a process outside Frenzy (pid {pids})"
@@ -121,8 +119,22 @@ class NvmlDevices:
             return f"{format_bytes(used_bytes)} in use by processes that this node cannot see"
         return ""
 
-    def _optional(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - NVML's own types
+    def _processes(self, handle: object) -> list[int]:
+        """Return the pids on a device; [] where the driver does not tell.
+
+        By version, newest first: the unversioned call fails on every older driver.
+        """
+        for call in (
+            self._nvml.nvmlDeviceGetComputeRunningProcesses_v3,
+            self._nvml.nvmlDeviceGetComputeRunningProcesses_v2,
+        ):
+            told = self._optional(call, handle)
+            if told is not None:
+                return [int(process.pid) for process in told]
+        return []
+
+    def _optional(self, call: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - NVML's own types
         try:
-            return call()
+            return call(*arguments)
         except self._nvml.NVMLError:
             return None  # not supported by this device or library
