@@ -43,10 +43,12 @@ class GatewayMetrics:
 
     async def render(self, state: StateStore) -> tuple[bytes, str]:
         """Return the text format and its media type; jobs are left out when the store is down."""
-        self.jobs.clear()
         try:
-            for name, count in (await state.counts()).items():
-                self.jobs.labels(state=name).set(count)
+            counts = await state.counts()
         except Unavailable as error:
             log.warning("no job counts: %s", error.message)
+            counts = {}
+        self.jobs.clear()  # without waiting until it is filled: scrapes may overlap
+        for name, count in counts.items():
+            self.jobs.labels(state=name).set(count)
         return generate_latest(self.registry), CONTENT_TYPE_LATEST

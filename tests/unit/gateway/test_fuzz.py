@@ -143,7 +143,5 @@ async def test_any_model_config_may_be_sent(admin, family, config):
     spec = {**SPEC, "model": {"model_type": family, **config}}
     body = json.dumps(spec)
     asked(
-        await admin.post(
-            "/api/v1/jobs", content=body, headers={"Content-Type": "application/json"}
-        )
+        await admin.post("/api/v1/jobs", content=body, headers={"Content-Type": "application/json"})
     )
