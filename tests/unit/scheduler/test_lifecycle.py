@@ -328,11 +328,18 @@ def test_a_job_that_nobody_plans_again_is_announced_again():
     assert step.set_timers == (Timer(id="replan:job-1:1", after_s=30.0),)
 
 
-@pytest.mark.parametrize("record", [reserved(), starting(), running()])
+@pytest.mark.parametrize("record", [reserved(), starting(), starting(started=("a",))])
 def test_a_refusal_stops_the_launch_and_counts_no_retry(record):
     step = after(record, Refused(node="b", reason="DeviceBusy", message="pid 7 uses rtx-1"))
     assert (step.after.state, step.after.reason) == (JobState.STOPPING, "LaunchRefused")
     assert step.after.message == "b refused to start: pid 7 uses rtx-1"
+
+
+def test_a_node_that_started_or_ended_its_ranks_cannot_refuse_them():
+    """An agent answers a late GO for an attempt that is over there with a refusal."""
+    refusal = Refused(node="b", reason="", message="it was stopped here before")
+    assert react(running(), 1, refusal, RULES, NOW) is None
+    assert react(starting(exited=("b",)), 1, refusal, RULES, NOW) is None
 
 
 def test_missing_data_is_refused_for_good():

@@ -138,7 +138,9 @@ def _clean(record: JobRecord, node: str, rules: Rules, *, quarantine: bool) -> S
 
 
 def _refused(record: JobRecord, fact: Refused, rules: Rules) -> Step | None:
-    if record.state not in _LIVE:
+    """Stop a launch. What a node says no to after it started is a repetition, not a refusal."""
+    begun = fact.node in (*record.started, *record.exited, *record.clean)
+    if record.state not in _LIVE or begun:
         return None
     permanent = fact.reason == StopReason.DATA_ERROR  # no node can help missing data
     reason = StopReason.DATA_ERROR if permanent else StopReason.LAUNCH_REFUSED
