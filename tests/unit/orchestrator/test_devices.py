@@ -59,10 +59,12 @@ class FakeLibrary:
         return pynvml.NVML_ERROR_GPU_IS_LOST if "broken" in self.gpu else 0
 
     def nvmlDeviceGetMemoryInfo(self, handle, memory):
-        memory._obj.total, memory._obj.used = self.gpu["total"], self.gpu.get("used", 0)
+        reserved = self.gpu.get("reserved", 0)  # counted as used by this version
+        memory._obj.total, memory._obj.used = self.gpu["total"], self.gpu.get("used", 0) + reserved
         return 0
 
     def nvmlDeviceGetMemoryInfo_v2(self, handle, memory):
+        memory._obj.total, memory._obj.used = self.gpu["total"], self.gpu.get("used", 0)
         memory._obj.reserved = self.gpu.get("reserved", 0)
         return 0 if "reserved" in self.gpu else pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
 

@@ -68,8 +68,7 @@ class NvmlDevices:
         for index in range(self._nvml.nvmlDeviceGetCount() if self._nvml else 0):
             try:
                 handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
-                device = self._identify(handle)
-                used[device] = int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used)
+                used[self._identify(handle)] = self._memory(handle)[1]
             except self._nvml.NVMLError as error:
                 log.warning("device %d does not tell its memory: %s", index, error)
         return used
@@ -80,7 +79,7 @@ class NvmlDevices:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             device = self._identify(handle)
             name = str(nvml.nvmlDeviceGetName(handle))
-            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+            usable, used = self._memory(handle)
         except nvml.NVMLError as error:
             log.error("device %d does not answer: %s", index, error)  # noqa: TRY400 - not a bug
             return None
@@ -88,9 +87,9 @@ class NvmlDevices:
         return Device(
             id=device,
             kind=known.name if known else name,
-            memory_bytes=int(memory.total) - self._reserved_bytes(handle),
+            memory_bytes=usable,
             compute_capability=self._compute_capability(handle),
-            problem=self._problem(device, handle, int(memory.used)),
+            problem=self._problem(device, handle, used),
         )
 
     def _identify(self, handle: object) -> DeviceId:
@@ -99,10 +98,16 @@ class NvmlDevices:
         self._names[device] = uuid
         return device
 
-    def _reserved_bytes(self, handle: object) -> int:
-        """Return what the driver keeps for itself, which no program can allocate."""
+    def _memory(self, handle: object) -> tuple[int, int]:
+        """Return the bytes that programs can allocate, and those that are allocated.
+
+        The first version of the call counts what the driver reserves for itself as used.
+        """
         told = self._optional(self._nvml.nvmlDeviceGetMemoryInfo, handle, self._nvml.nvmlMemory_v2)
-        return int(told.reserved) if told is not None else 0
+        if told is not None:
+            return int(told.total) - int(told.reserved), int(told.used)
+        old = self._nvml.nvmlDeviceGetMemoryInfo(handle)
+        return int(old.total), int(old.used)
 
     def _compute_capability(self, handle: object) -> str:
         told = self._optional(self._nvml.nvmlDeviceGetCudaComputeCapability, handle)
