@@ -228,3 +228,13 @@ async def test_a_second_agent_of_the_same_name_ends_the_first(cluster):
     error = (await asyncio.wait_for(asyncio.gather(agent.tasks[0], return_exceptions=True), 15))[0]
     assert "another agent runs as node node-a" in str(error)
     assert agent.living() == []
+
+
+async def test_a_drain_beside_the_agent_is_told_as_a_drain(cluster):
+    agent = await cluster.agent()
+    await cluster.control.start_job("node-a", order(spec=cluster.script(WAITER)))
+    stop = {"grace_s": 0.3, "reason": "Drained"}  # what `frenzy down` leaves
+    (agent.folder() / "stop.json").write_text(json.dumps(stop))
+    exited = await cluster.control.seen(EvidenceKind.EXITED)
+    assert exited.outcomes[0].reason is StopReason.DRAINED
+    await cluster.control.seen(EvidenceKind.CLEAN)

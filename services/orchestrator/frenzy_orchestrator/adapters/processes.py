@@ -11,7 +11,7 @@ from frenzy_orchestrator.core.exits import EndedBy, Ending, RankExit
 from frenzy_orchestrator.shim import procfs
 from frenzy_orchestrator.shim.cgroup import Cgroup
 from frenzy_orchestrator.shim.files import read_json
-from frenzy_orchestrator.shim.launch import EXIT, MARKER, RUN
+from frenzy_orchestrator.shim.launch import EXIT, MARKER, RUN, STOP
 from frenzy_shared.domain.job import StopReason
 
 # What a Python process needs to start; the agent's secrets are not among it.
@@ -123,7 +123,7 @@ def read_ending(folder: Path, ranks: tuple[int, ...], stop_reason: StopReason | 
             ended_by=EndedBy(record["ended_by"]),
             ranks=tuple(RankExit(**entry) for entry in record["ranks"]),
             message=str(record["message"]),
-            stop_reason=stop_reason,
+            stop_reason=stop_reason or _stop_order(folder),
             oom_kills=int(record["oom_kills"]),
         )
     unknown = tuple(RankExit(rank=number, exit_code=None) for number in ranks)
@@ -171,6 +171,15 @@ def kill_strays(folder: Path) -> list[procfs.ProcessStat]:
 def marker(folder: Path) -> bytes:
     """Return the environment entry that only this attempt's processes have."""
     return f"{MARKER}={folder}\0".encode()
+
+
+def _stop_order(folder: Path) -> StopReason | None:
+    """Return the reason of a stop that did not come through the agent (``frenzy down``)."""
+    order = read_json(folder / STOP)
+    try:
+        return StopReason(order["reason"]) if order is not None else None
+    except (KeyError, ValueError):
+        return None
 
 
 def _members(run: dict[str, object]) -> list[int]:

@@ -40,8 +40,9 @@ class RendezvousPorts:
         family = socket.AF_INET6 if ":" in self._address else socket.AF_INET
         bound = socket.socket(family, socket.SOCK_STREAM)
         try:
+            # Bound, not listening: ranks of other nodes that start earlier must be refused and
+            # try again; a connection that we then drop would end them.
             bound.bind((self._address, port))
-            bound.listen(1)  # without it another program could bind and listen first
         except OSError as error:
             bound.close()
             raise Unavailable(

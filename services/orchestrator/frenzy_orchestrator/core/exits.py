@@ -85,7 +85,6 @@ _ROOT_CAUSES: Final = (
     StopReason.COMMUNICATION_ERROR,
 )
 _KILLED: Final = frozenset({-signal.SIGKILL, 128 + signal.SIGKILL})
-_TERMINATED: Final = frozenset({-signal.SIGTERM, 128 + signal.SIGTERM})
 
 
 def judge(ending: Ending, reports: Mapping[int, RankReport]) -> tuple[RankOutcome, ...]:
@@ -174,17 +173,17 @@ def _unknown(ending: Ending) -> tuple[StopReason, str]:
 
 
 def _ended_by_us(rank: RankExit, ending: Ending, first: RankExit | None) -> tuple[StopReason, str]:
-    code = rank.exit_code
-    if code is not None and code not in _KILLED | _TERMINATED and ending.stop_reason is None:
-        # It failed by itself while we were ending it: most often a peer had gone.
-        return StopReason.COMMUNICATION_ERROR, f"rank {rank.rank} {_how(code)} while being stopped"
+    """Explain a rank that got a signal from us; its code does not matter any more.
+
+    When a gang is ended, ranks also fail because others have gone: that is no failure of theirs.
+    """
     if ending.ended_by is EndedBy.FENCED:
         return StopReason.NODE_LOST, ending.message
     if ending.ended_by is EndedBy.RANK_FAILED:
         cause = f"rank {first.rank}" if first is not None else "another rank"
         return StopReason.COMMUNICATION_ERROR, f"stopped because {cause} had failed"
     if ending.stop_reason is not None:
-        return ending.stop_reason, f"stopped ({ending.stop_reason}): {_how(code or 0)}"
+        return ending.stop_reason, f"stopped ({ending.stop_reason}): {_how(rank.exit_code or 0)}"
     return StopReason.DRAINED, "stopped by a signal from outside Frenzy"
 
 
