@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import signal
+import subprocess
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -523,6 +524,40 @@ async def test_a_message_lost_on_the_way_is_noticed(bus: NatsBus, raw: nats.NATS
             async for _ in puller.pull(10, 0.3):
                 pass
     assert dropped[0].data == b"1"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+async def test_a_full_disk_loses_nothing_that_was_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server recovers only when restarted; the publisher is told, never left waiting."""
+    monkeypatch.setattr("frenzy_shared.bus.nats._PUBLISH_TIMEOUT_S", 0.5)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", disk], check=True)
+    server = NatsServer(disk)
+    server.start()
+    bus = await NatsBus.connect(server.url, name="test")
+    acknowledged = 0
+    try:
+        await bus.ensure_streams()
+        with contextlib.suppress(Unavailable):
+            while True:
+                await bus.publish(SUBJECT, os.urandom(200_000), message_id=f"{acknowledged}")
+                acknowledged += 1
+        subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
+        server.kill()
+        await until(lambda: not bus.connected)
+        server.start()
+        await until(lambda: bus.connected)
+        again = await bus.publish(SUBJECT, b"", message_id="0")
+        assert (again.duplicate, again.sequence) == (True, 1)
+        assert await bus.last_sequence(EVENTS) >= acknowledged > 20
+        assert not (await bus.publish(SUBJECT, b"", message_id="new")).duplicate
+    finally:
+        await bus.close()
+        server.stop()
+        subprocess.run(["umount", disk], check=True)
 
 
 async def ignore(_: Message) -> None:
