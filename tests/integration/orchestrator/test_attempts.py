@@ -1,12 +1,24 @@
 """An attempt's life with a scripted control plane and real processes."""
 
 import json
+import os
 
 from prometheus_client import generate_latest
 from tests.support.agent import NASTY, eventually, order
 
+from frenzy_orchestrator import attempt as attempt_module
+from frenzy_orchestrator import roster
+from frenzy_orchestrator.adapters import processes
+from frenzy_orchestrator.shim import procfs
 from frenzy_shared.domain.job import StopReason
-from frenzy_shared.messages.v1 import AttemptPhase, EvidenceKind, Phase, RankAssignment
+from frenzy_shared.messages import subjects
+from frenzy_shared.messages.v1 import (
+    AttemptPhase,
+    DesiredSet,
+    EvidenceKind,
+    Phase,
+    RankAssignment,
+)
 
 PRINT = """
 import json, os
@@ -242,3 +254,74 @@ async def test_metrics(cluster):
     text = await eventually(shown)
     assert 'frenzy_node_up{node="node-a"} 1.0' in text
     assert 'frenzy_node_attempts{node="node-a",phase="started"} 1.0' in text
+
+
+async def test_clean_is_said_again_when_the_control_plane_asks_again(cluster, monkeypatch):
+    monkeypatch.setattr(roster, "_REPEAT_MS", 0)
+    await cluster.agent()
+    given = order(spec=cluster.script(SLEEPER))
+    await cluster.control.stop_job("node-a", given)
+    await cluster.control.seen(EvidenceKind.CLEAN, count=3)
+    sequences = [entry.sequence for entry in cluster.control.evidence(EvidenceKind.CLEAN)]
+    assert sequences == sorted(set(sequences))
+
+
+async def test_a_device_whose_attempt_does_not_die_is_not_offered(cluster, monkeypatch):
+    monkeypatch.setattr(attempt_module, "_STUCK_AFTER_S", 0.1)
+    agent = await cluster.agent()
+    given = order(spec=cluster.script(SLEEPER))
+    await cluster.control.start_job("node-a", given)
+    immortal = [procfs.stat(os.getpid())]
+    monkeypatch.setattr(processes, "kill_strays", lambda folder: immortal)
+    monkeypatch.setattr(processes, "strays", lambda folder: immortal)
+    await cluster.control.stop_job("node-a", given)
+
+    def problem():
+        return cluster.control.heartbeats[-1].devices[0].problem
+
+    assert "does not die" in await eventually(problem)
+    assert cluster.control.heartbeats[-1].devices[1].problem == ""
+    assert cluster.control.evidence(EvidenceKind.CLEAN) == []
+    immortal.clear()
+    await cluster.control.seen(EvidenceKind.CLEAN)
+    await eventually(lambda: not problem())
+    assert agent.living() == []
+
+
+async def test_an_attempt_that_the_agent_itself_trips_over_is_tried_again(cluster, monkeypatch):
+    monkeypatch.setattr(roster, "_RETRY_S", 0.05)
+    agent = await cluster.agent()
+    tools, trips = agent.agent.roster.tools, []
+    original = tools.preparation.prepare
+
+    async def trip(folder):
+        trips.append(folder)
+        if len(trips) < 3:
+            raise RuntimeError("a bug of the agent's own")
+        return await original(folder)
+
+    monkeypatch.setattr(tools.preparation, "prepare", trip)
+    await cluster.control.start_job("node-a", order(spec=cluster.script("pass")))
+    await cluster.control.seen(EvidenceKind.CLEAN)
+    assert len(trips) == 3
+
+
+async def test_malformed_messages_are_dropped(cluster):
+    agent = await cluster.agent()
+    await cluster.control.bus.emit(subjects.desired("node-a"), b"{not json")
+    beats = len(cluster.control.heartbeats)
+    await eventually(lambda: len(cluster.control.heartbeats) > beats + 1)
+    assert not agent.tasks[0].done()
+
+
+async def test_an_old_push_is_ignored(cluster):
+    await cluster.agent()
+    cluster.control.epochs["node-a"] = 0
+    stale = DesiredSet(
+        node="node-a", epoch=0, complete=False, attempts=(order(spec=cluster.script("pass")),)
+    )
+    await cluster.control.bus.emit(subjects.desired("node-a"), stale.encode())
+    cluster.control.epochs["node-a"] = 1
+    beats = len(cluster.control.heartbeats)
+    await eventually(lambda: len(cluster.control.heartbeats) > beats + 1)
+    assert cluster.control.evidence() == []
