@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import logging
 from collections.abc import AsyncGenerator
 from typing import Final, Self
 from weakref import WeakSet
@@ -29,7 +28,6 @@ from frenzy_shared.bus.port import (
 )
 from frenzy_shared.errors import PayloadTooLarge, Unavailable
 
-log = logging.getLogger(__name__)
 
 _PUBLISH_TIMEOUT_S: Final = 3.0
 _HEADER_FRAME_BYTES: Final = len("NATS/1.0\r\n\r\n")
