@@ -28,7 +28,6 @@ from frenzy_shared.bus.port import (
 )
 from frenzy_shared.errors import PayloadTooLarge, Unavailable
 
-
 _PUBLISH_TIMEOUT_S: Final = 3.0
 _HEADER_FRAME_BYTES: Final = len("NATS/1.0\r\n\r\n")
 
