@@ -1,6 +1,7 @@
 """One scheduler on memory doubles, and agents that follow a script instead of running anything."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 from opentelemetry.sdk.trace import TracerProvider
@@ -19,6 +20,7 @@ from frenzy_shared.domain.ids import DeviceId, JobId
 from frenzy_shared.domain.job import JobRecord, JobState, RankOutcome, StopReason
 from frenzy_shared.domain.plan import PlanSet, ResourcePlan
 from frenzy_shared.domain.transitions import transition
+from frenzy_shared.errors import Unavailable
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.codec import to_json
 from frenzy_shared.messages.v1 import (
@@ -225,6 +227,36 @@ class ScriptedAgent:
         await self.bus.publish(
             subjects.evidence(self.node, evidence.kind), evidence.encode(), message_id=message_id
         )
+
+
+class LiveAgent(ScriptedAgent):
+    """Beats, and obeys what heartbeats and pushes say, as far as ``limit`` allows.
+
+    ``limit`` is the phase at which it stops obeying: "prepare", "go", "stop" or "" for never.
+    """
+
+    exit_reason: StopReason | None = None
+    limit = ""
+    over = False  # a flag: a client library may lose a cancellation on Python 3.11
+
+    async def live(self) -> None:
+        await self.bus.subscribe(subjects.desired(self.node), self._pushed)
+        while not self.over:
+            with contextlib.suppress(Unavailable):
+                desired = await self.beat(timeout_s=1.0)
+                if desired.fenced:
+                    self.epoch = 0
+                else:
+                    await self._follow(desired)
+            await asyncio.sleep(0.1)
+
+    async def _pushed(self, message) -> None:
+        await self._follow(DesiredSet.decode(message.payload))
+
+    async def _follow(self, desired: DesiredSet) -> None:
+        attempts = tuple(a for a in desired.attempts if a.phase != self.limit)
+        allowed = desired.model_copy(update={"attempts": attempts})
+        await self.obey(allowed, exit_reason=self.exit_reason)
 
 
 class Bench:

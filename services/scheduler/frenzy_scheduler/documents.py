@@ -46,28 +46,32 @@ class Documents:
             _remember(self._specs, job, parse_spec(dict(document)))
         return self._specs[job]
 
-    async def plans(self, record: JobRecord) -> PlanSet:
-        """Return the plans of a queued job; they change only with its version."""
+    async def plans(self, record: JobRecord, digest: str) -> PlanSet:
+        """Return the plans of a queued job.
+
+        They change with its version, and MARP renews them in place when they were made for
+        other kinds than the cluster's, whose digest is ``digest``: such plans are read again.
+        """
         key = (record.id, record.version)
-        if key not in self._queued:
+        if key not in self._queued or self._queued[key].kinds_digest != digest:
             plans = await self.store.plans(record.id)
             none = PlanSet(plans=(), refused=(), kinds_digest="", message=record.message)
             _remember(self._queued, key, plans or none)
         return self._queued[key]
 
     async def plan(self, record: JobRecord) -> ResourcePlan:
-        """Return the plan that the record's attempt runs with.
+        """Return the plan that the record's attempt runs with; fixed since it was placed.
 
         Raises:
-            NotFound: the store's plans do not have it.
+            NotFound: the store's plans do not have it, because MARP renewed them in the moment
+                between the decision and the claim. Nodes then refuse, and the job is tried again.
         """
         key = (record.id, record.attempt)
         if key not in self._running:
-            chosen = record.placement.plan if record.placement else ""
             plans = await self.store.plans(record.id)
-            found = [plan for plan in plans.plans if plan.id == chosen] if plans else []
+            found = [plan for plan in plans.plans if _is_for(plan, record)] if plans else []
             if not found:
-                raise NotFound(f"job {record.id} has no plan {chosen!r} in the store")
+                raise NotFound(f"attempt {record.attempt} has no plan that fits its placement")
             _remember(self._running, key, found[0])
         return self._running[key]
 
@@ -93,6 +97,13 @@ class Documents:
             max_duration_s=parse_duration_s(max_duration) if max_duration else None,
             reports=reports,
         )
+
+
+def _is_for(plan: ResourcePlan, record: JobRecord) -> bool:
+    placement = record.placement
+    if placement is None or plan.id != placement.plan:
+        return False
+    return plan.kind == placement.kind and plan.device_count == len(placement.devices)
 
 
 def _remember(cache: dict[K, V], key: K, value: V) -> None:

@@ -9,6 +9,7 @@ from frenzy_scheduler.core.snapshot import Snapshot
 from frenzy_scheduler.documents import Documents
 from frenzy_scheduler.scheduling import queued_job
 from frenzy_shared.clock import Clock
+from frenzy_shared.domain.cluster import kinds_digest, summarize_kinds
 from frenzy_shared.domain.ids import JobId
 from frenzy_shared.domain.job import JobRecord, JobState, PendingReason
 from frenzy_shared.messages.v1 import ExplainReply
@@ -39,10 +40,11 @@ class Explain:
 
     async def _queued(self, record: JobRecord) -> ExplainReply:
         queue = await self.store.jobs_in(frozenset({JobState.QUEUED}))
-        jobs = [await queued_job(self.documents, waiting) for waiting in queue]
+        cluster = await self.store.cluster()
+        digest = kinds_digest(summarize_kinds(cluster.nodes))
+        jobs = [await queued_job(self.documents, waiting, digest) for waiting in queue]
         now_ms = self.clock.now_ms()
-        snapshot = Snapshot.of(await self.store.cluster())
-        for decision in cycle(jobs, snapshot, now_ms, self.policy):
+        for decision in cycle(jobs, Snapshot.of(cluster), now_ms, self.policy):
             if isinstance(decision, Hold) and decision.job.id == record.id:
                 why = explain(decision, now_ms)
                 return ExplainReply(

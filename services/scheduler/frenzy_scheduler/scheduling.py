@@ -23,6 +23,7 @@ from frenzy_scheduler.leadership import Leadership
 from frenzy_scheduler.metrics import Metrics
 from frenzy_scheduler.tracing import span_context
 from frenzy_shared.clock import Clock, IdSource
+from frenzy_shared.domain.cluster import kinds_digest, summarize_kinds
 from frenzy_shared.domain.ids import JobId
 from frenzy_shared.domain.job import JobRecord, JobState
 from frenzy_shared.state.port import Change, Json, StateStore, Status
@@ -85,10 +86,11 @@ class Scheduling:
         return conflict
 
     async def _decide(self, queue: Sequence[JobRecord]) -> list[Decision]:
+        cluster = await self.store.cluster()
+        digest = kinds_digest(summarize_kinds(cluster.nodes))
         jobs: list[QueuedJob] = []
         for some in _batches(queue, self.batch):
-            jobs += await asyncio.gather(*(queued_job(self.documents, record) for record in some))
-        cluster = await self.store.cluster()
+            jobs += await asyncio.gather(*(queued_job(self.documents, r, digest) for r in some))
         started = time.perf_counter()
         decisions = cycle(jobs, Snapshot.of(cluster), self.clock.now_ms(), self.policy)
         self.metrics.cycled(time.perf_counter() - started)
@@ -144,9 +146,9 @@ class Scheduling:
             self.leadership.lose()
 
 
-async def queued_job(documents: Documents, record: JobRecord) -> QueuedJob:
-    """Return a queued record as the core takes it."""
-    plans = await documents.plans(record)
+async def queued_job(documents: Documents, record: JobRecord, digest: str) -> QueuedJob:
+    """Return a queued record as the core takes it; ``digest`` is of the cluster's kinds."""
+    plans = await documents.plans(record, digest)
     return QueuedJob(
         id=record.id,
         sequence=record.sequence,

@@ -1,23 +1,19 @@
 """A scheduler with its loops running on real servers, and agents that act by themselves."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
 from tests.support.nats import fresh_nats_server, nats_server, nats_url
-from tests.support.scheduler import ScriptedAgent, make_scheduler
+from tests.support.scheduler import LiveAgent, make_scheduler
 from tests.support.valkey import ValkeyProcess, fresh_valkey, valkey, valkey_server
 
 from frenzy_scheduler.service import Scheduler
 from frenzy_shared.bus.nats import NatsBus
 from frenzy_shared.clock import SystemClock
 from frenzy_shared.domain.ids import JobId
-from frenzy_shared.domain.job import JobRecord, StopReason
-from frenzy_shared.errors import Unavailable
-from frenzy_shared.messages import subjects
-from frenzy_shared.messages.v1 import DesiredSet
+from frenzy_shared.domain.job import JobRecord
 from frenzy_shared.state.redis import RedisStore
 
 __all__ = [
@@ -30,36 +26,6 @@ __all__ = [
 ]
 
 QUICK = {"rescan_s": 0.5, "timer_poll_s": 0.05, "backoff_base_s": 0.3, "lease_renew_s": 0.2}
-
-
-class LiveAgent(ScriptedAgent):
-    """Beats, and obeys what heartbeats and pushes say, as far as ``limit`` allows.
-
-    ``limit`` is the phase at which it stops obeying: "prepare", "go", "stop" or "" for never.
-    """
-
-    exit_reason: StopReason | None = None
-    limit = ""
-    over = False  # a flag: a client library may lose a cancellation on Python 3.11
-
-    async def live(self) -> None:
-        await self.bus.subscribe(subjects.desired(self.node), self._pushed)
-        while not self.over:
-            with contextlib.suppress(Unavailable):
-                desired = await self.beat(timeout_s=1.0)
-                if desired.fenced:
-                    self.epoch = 0
-                else:
-                    await self._follow(desired)
-            await asyncio.sleep(0.1)
-
-    async def _pushed(self, message) -> None:
-        await self._follow(DesiredSet.decode(message.payload))
-
-    async def _follow(self, desired: DesiredSet) -> None:
-        attempts = tuple(a for a in desired.attempts if a.phase != self.limit)
-        allowed = desired.model_copy(update={"attempts": attempts})
-        await self.obey(allowed, exit_reason=self.exit_reason)
 
 
 class Site:

@@ -248,7 +248,7 @@ def test_where_a_stopped_job_goes(reason, fields, state, expected):
     assert step.after.state is state
     assert {name: getattr(step.after, name) for name in expected} == expected
     assert step.after.owned_devices == 0
-    assert (step.after.placement is None) == (state in {JobState.QUEUED, JobState.SUBMITTED})
+    assert (step.after.placement is None) == (state is JobState.QUEUED)
     assert "stop:job-1:1" in step.clear_timers
 
 

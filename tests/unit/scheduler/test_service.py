@@ -6,8 +6,11 @@ import pytest
 from tests.support.scheduler import Bench, cancel_job, plan_job
 from tests.support.scheduling import plan
 
+from frenzy_shared.domain.cluster import kinds_digest, summarize_kinds
 from frenzy_shared.domain.job import JobState, StopReason
+from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.messages import subjects
+from frenzy_shared.messages.codec import to_json
 from frenzy_shared.messages.v1 import (
     DesiredSet,
     EvidenceKind,
@@ -17,6 +20,7 @@ from frenzy_shared.messages.v1 import (
     TelemetryBatch,
     TrainingPoint,
 )
+from frenzy_shared.state.port import Change
 
 DONE = StopReason.COMPLETED
 
@@ -236,6 +240,39 @@ async def test_waiting_jobs_are_explained_once_and_again_only_when_it_changes(be
     bench.store.apply = counting
     await bench.turn()
     assert [change for change in writes if change.documents] == []
+
+
+async def test_plans_that_marp_renews_in_place_are_seen(bench):
+    """MARP replaces a waiting job's plans without a new version when the kinds change."""
+    await bench.queue("j1", plan("p1", "a100-80", 1))
+    await bench.turn()
+    assert (await bench.store.pending("j1"))["reason"] == "WaitingForNodes"
+    await bench.node("n1")
+    kinds = summarize_kinds((await bench.store.cluster()).nodes)
+    renewed = PlanSet(plans=(plan("p1", "rtx", 1),), refused=(), kinds_digest=kinds_digest(kinds))
+    change = Change(entity="job:j1", documents={"plans": to_json(renewed)})
+    assert (await bench.store.apply("renew", change)).ok
+    await run_to(bench, "j1", "SUCCEEDED", exit_reason=DONE)
+
+
+async def test_plans_renewed_between_decision_and_claim_are_refused_not_run(bench):
+    """The placement names a plan that is no longer what was decided on: nodes get none."""
+    agent = await bench.node("n1")
+    await bench.queue("j1")
+    plans, renewed = (
+        bench.store.plans,
+        PlanSet(plans=(plan("p1", "a100-80", 2),), refused=(), kinds_digest="new"),
+    )
+    seen = []
+
+    async def renewed_after_the_first_look(job):
+        seen.append(job)
+        return await plans(job) if len(seen) == 1 else renewed
+
+    bench.store.plans = renewed_after_the_first_look
+    await bench.scheduler._schedule()
+    (part,) = (await agent.beat()).attempts
+    assert (part.phase, part.plan, part.spec) == (Phase.PREPARE, None, None)
 
 
 async def test_explain_answers_for_every_state(bench):

@@ -65,8 +65,9 @@ def _out_of_memory(record: JobRecord, rules: Rules, now_ms: int) -> Step:
         used = f"{record.oom_retries} of {rules.max_oom_retries} new plans tried"
         step = _finish(record, JobState.FAILED, f"{record.message} ({used})", now_ms)
         return replace(step, events=(oom, *step.events))
-    after = replace(
-        _released(record),
+    after = replace(  # the placement stays: MARP reads from it which plan was too large
+        record,
+        owned_devices=0,
         state=JobState.SUBMITTED,
         oom_retries=record.oom_retries + 1,
         message=f"attempt {record.attempt} ran out of memory: {record.message}; "
