@@ -59,7 +59,8 @@ def test_a_life(installation):
         _starts_and_says_so(home)
         _trains(home)
         _repairs_a_killed_gateway(home)
-        job = _goes_down_with_a_job_running(home)
+        job = _leaves_ranks_alone_when_asked(home)
+        _goes_down_with_a_job_running(home, job)
         _goes_on_with_it(home, job)
         _survives_a_killed_supervisor(home)
     except AssertionError:
@@ -100,15 +101,28 @@ def _repairs_a_killed_gateway(home):
     until(lambda: home.exit_code("nodes") == 0, "the API answers")
 
 
-def _goes_down_with_a_job_running(home):
+def _leaves_ranks_alone_when_asked(home):
     spec = write_job(home, "long", max_steps=3000, checkpoint={"every_steps": 5})
     job = home.run("submit", "-f", spec, "-d", "-y").stdout.strip()
     until(lambda: (home.json("get", job).get("checkpoint_step") or 0) >= 5, "a checkpoint")
+    assert "1 attempts go on" in home.run("down", "--keep-jobs").stderr
+    left = home.processes()
+    assert not [command for command in left.values() if "frenzy_gateway" in command]
+    ranks = {pid for pid, command in left.items() if "-m frenzy_trainer" in command}
+    assert ranks, left
+    home.run(*UP)
+    before = home.json("get", job)["last_step"]
+    until(lambda: home.json("get", job)["last_step"] > before, "the ranks' reports")
+    assert ranks <= set(home.processes())
+    assert home.json("get", job)["attempt"] == 1
+    return job
+
+
+def _goes_down_with_a_job_running(home, job):
     home.run("down")
     assert home.nothing_left() == {}
     assert home.run("get", job, code=105).stdout == ""
     assert "nothing was running" in home.run("down").stderr
-    return job
 
 
 def _goes_on_with_it(home, job):
@@ -125,9 +139,10 @@ def _goes_on_with_it(home, job):
 def _survives_a_killed_supervisor(home):
     old = {child["name"]: child["mark"]["pid"] for child in status(home)["children"]}
     os.kill(status(home)["supervisor"]["pid"], signal.SIGKILL)
-    home.run(*UP)
+    home.run(*UP, "--replicas", "gateway=2,marp=2,scheduler=2")
     new = {child["name"]: child["mark"]["pid"] for child in status(home)["children"]}
-    assert old.keys() == new.keys()
+    assert {"gateway-1", "gateway-2", "marp-2", "scheduler-2", "agent-node-b"} <= new.keys()
+    assert set(new.values()) <= set(home.processes())
     assert not set(old.values()) & set(home.processes())
     assert len(home.json("list")) == 2
     home.run("down")
@@ -159,9 +174,14 @@ def test_a_wrong_device_is_named(installation):
     )
 
 
-def test_a_server_that_does_not_start_is_an_error_and_leaves_nothing(installation):
-    installation.run(*UP)
-    installation.run("down")
+def test_foreground_and_then_a_server_that_does_not_start(installation):
+    process = installation.start(*UP, "--foreground")
+    url = process.stdout.readline().strip()
+    assert url in installation.run("nodes", "-o", "wide", "--url", url).args
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert installation.nothing_left() == {}
     damaged = next((installation.root / "valkey").rglob("*.aof"))
     damaged.write_bytes(b"not an append-only file" * 10)
     result = installation.run(*UP, code=105)

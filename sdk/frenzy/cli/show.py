@@ -98,12 +98,19 @@ def memory_terms(plan: ResourcePlan) -> Text:
     return line
 
 
-def plans(found: PlanSet, capacities: dict[str, int], *, limit: int = 3) -> RenderableType:
-    """Show ranked plans, the best in full, then why other options were refused."""
+def plans(
+    found: PlanSet,
+    capacities: dict[str, int],
+    *,
+    limit: int = 3,
+    chosen: ResourcePlan | None = None,
+) -> RenderableType:
+    """Show one plan in full (``chosen``, else the best), others, and what was refused."""
     parts: list[RenderableType] = []
     if found.plans:
-        parts += [plan_block(found.plans[0], capacities.get(found.plans[0].kind)), Text()]
-        others = found.plans[1:limit]
+        first = chosen or found.plans[0]
+        parts += [plan_block(first, capacities.get(first.kind)), Text()]
+        others = [plan for plan in found.plans if plan.id != first.id][: limit - 1]
         if others:
             parts += [
                 Text("other plans (the scheduler takes the one that suits the load)", style="bold"),

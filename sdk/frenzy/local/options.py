@@ -36,7 +36,6 @@ class Options:
     settings: Mapping[str, str] = field(default_factory=dict)  # further FRENZY_* of all services
     stop_grace_s: float = 30.0
     die_with_parent: bool = False
-    write_user_config: bool = True
 
     def count(self, service: str) -> int:
         """Return how many replicas of a service run."""

@@ -4,7 +4,7 @@ import asyncio
 import ctypes
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -21,6 +21,8 @@ from frenzy.local.status import ChildStatus, Phase, Status, hold
 from frenzy_shared.bus.nats import NatsBus
 from frenzy_shared.errors import FrenzyError, Unavailable
 
+Ready = Callable[[str], None]
+
 KEEP_JOBS: Final = "keep-jobs"  # a file of that name in the root: the next stop leaves ranks
 
 _NODES_UP_S: Final = 60.0
@@ -32,8 +34,9 @@ _SET_PARENT_DEATH_SIGNAL: Final = 1
 class Supervisor:
     """Runs the whole until it is told to stop. Made once per process."""
 
-    def __init__(self, layout: Layout, options: Options) -> None:
+    def __init__(self, layout: Layout, options: Options, ready: Ready) -> None:
         self._layout = layout
+        self._ready = ready
         self._options = options
         self._children: list[Child] = []
         self._phase = Phase.STARTING
@@ -55,6 +58,7 @@ class Supervisor:
             if starting.done():
                 starting.result()  # raises what went wrong
                 self._tell(Phase.READY, "")
+                self._ready(self._url)
                 await stopping
             else:
                 await _cancel(starting)
@@ -153,8 +157,10 @@ class Supervisor:
         ).write(self._layout.status)
 
 
-async def supervise(layout: Layout) -> None:
+async def supervise(layout: Layout, ready: Ready) -> None:
     """Be the supervisor of a folder, as its ``options.json`` says, until SIGTERM or SIGINT.
+
+    ``ready`` is called with the URL when everything runs.
 
     Raises:
         FrenzyError: something did not start, or the folder already has a supervisor.
@@ -168,7 +174,7 @@ async def supervise(layout: Layout) -> None:
     with hold(layout.lock) as ours:
         if not ours:
             raise Unavailable(f"another supervisor runs in {layout.root}")
-        await Supervisor(layout, options).run(stop)
+        await Supervisor(layout, options, ready).run(stop)
 
 
 async def _start_child(child: Child, layout: Layout) -> None:

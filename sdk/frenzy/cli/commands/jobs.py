@@ -106,7 +106,8 @@ def explain(job: JobArgument, *, output_: Output = Format.TABLE, url: Url = None
     console.print(_why(handle.view, pending))
     if found.plans or found.refused:
         console.print()
-        console.print(show.plans(found, capacities))
+        chosen = handle.view.plan if handle.view.devices else None
+        console.print(show.plans(found, capacities, chosen=chosen))
 
 
 def wait(

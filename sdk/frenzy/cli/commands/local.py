@@ -72,8 +72,7 @@ def up(
         elif status.phase is Phase.STOPPING:
             raise Unavailable("it is stopping; try again when `frenzy down` is done")
         already = status is not None and status.phase is Phase.READY
-        with output.err().status("starting") as spinner:
-            status = control.wait_ready(layout, spinner.update)
+        status = _wait_ready(layout)
     control.remember_server(layout, status.url)
     _announce(layout, status, output_, quiet=quiet, already=already)
 
@@ -100,9 +99,25 @@ def down(
             sys.stderr.write(f"{len(attempts_alive(nodes))} attempts go on; next: frenzy up\n")
 
 
+def _wait_ready(layout: Layout) -> Status:
+    """Wait with a spinner; Ctrl-C stops what was being started."""
+    try:
+        with output.err().status("starting") as spinner:
+            return control.wait_ready(layout, spinner.update)
+    except KeyboardInterrupt:
+        sys.stderr.write("stopping what was being started\n")
+        control.stop(layout, lambda _: None)
+        raise
+
+
 def _foreground(layout: Layout) -> None:
-    sys.stderr.write(f"logs: {layout.logs}; Ctrl-C stops everything\n")
-    asyncio.run(supervise(layout))
+    def ready(url: str) -> None:
+        control.remember_server(layout, url)
+        sys.stdout.write(f"{url}\n")
+        sys.stdout.flush()
+
+    sys.stderr.write(f"starting; logs: {layout.logs}; Ctrl-C stops everything\n")
+    asyncio.run(supervise(layout, ready))
 
 
 def _announce(

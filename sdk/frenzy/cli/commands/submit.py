@@ -21,7 +21,8 @@ def plan(
 ) -> None:
     """Show ranked plans for a job on this cluster. No side effects."""
     with Client(url) as client:
-        found = client.plan(_spec(file), project=project)
+        with output.err().status("planning"):
+            found = client.plan(_spec(file), project=project)
         if output_ in (Format.JSON, Format.YAML):
             output.write_data(to_json(found), output_)
         elif output_ is Format.NAME:
@@ -63,7 +64,8 @@ def submit(
     """
     with Client(url) as client:
         spec = _spec(file)
-        found = client.plan(spec, project=project)
+        with output.err().status("planning"):
+            found = client.plan(spec, project=project)
         if not quiet:
             output.err().print(show.plans(found, show.capacities(client.nodes())))
         if not found.feasible and not force_queue:
@@ -77,9 +79,10 @@ def submit(
         ):
             output.err().print("nothing was submitted")
             raise typer.Exit(exits.Exit.ERROR)
-        job = client.submit(
-            spec, project=project, idempotency_key=idempotency_key, force_queue=force_queue
-        )
+        with output.err().status("packing and sending"):
+            job = client.submit(
+                spec, project=project, idempotency_key=idempotency_key, force_queue=force_queue
+            )
         _announce(client, job, output_, quiet=quiet)
         if not detach:
             watching.follow_to_end(job, machine=output_ is not Format.TABLE)
