@@ -16,10 +16,10 @@ MAX_DIMENSION: Final = 2**24  # widest field of any published model is below 2**
 MAX_LAYERS: Final = 4096
 _ACTIVATIONS: Final = ("gelu_new", "gelu", "gelu_pytorch_tanh", "relu", "silu")
 _REFUSED_WHEN_SET: Final = {
-    "auto_map": "it runs code that comes with the model; use the library's own architecture",
-    "quantization_config": "quantised training is not supported; remove the field",
-    "add_cross_attention": "only plain decoders are supported; remove the field",
-    "reorder_and_upcast_attn": "is not supported; remove the field",
+    "auto_map": ("runs code that comes with the model", "use the library's own architecture"),
+    "quantization_config": ("quantised training is not supported", "remove the field"),
+    "add_cross_attention": ("only plain decoders are supported", "remove the field"),
+    "reorder_and_upcast_attn": ("is not supported", "remove the field"),
 }
 
 
@@ -52,9 +52,9 @@ def architecture_from_config(config: Mapping[str, Any]) -> ModelArchitecture:
     Raises:
         InvalidModelConfig: naming the field that is wrong and what to do about it.
     """
-    for field, remedy in _REFUSED_WHEN_SET.items():
+    for field, (detail, remedy) in _REFUSED_WHEN_SET.items():
         if config.get(field):
-            raise _problem(field, remedy)
+            raise _problem(field, detail, remedy)
     family = config.get("model_type")
     if family == Family.GPT2:
         return _gpt2(config)

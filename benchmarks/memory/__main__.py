@@ -1,0 +1,43 @@
+"""``python -m benchmarks.memory [seed] [count]``: run, print, and check the expected range."""
+
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.memory.configurations import draw
+from benchmarks.memory.runs import compare
+
+EXPECTED = {"worst_error": 0.10, "mean_error": 0.02}
+
+
+def main(seed: int = 20261130, count: int = 24) -> int:
+    """Return 0 when every configuration is inside the expected range."""
+    errors: list[float] = []
+    published: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for index, configuration in enumerate(draw(seed, count)):
+            result = compare(configuration, Path(folder) / str(index))
+            errors.append(abs(result.error))
+            published.append(abs(result.published / result.observed - 1))
+            print(
+                f"{result.error:+8.2%}  predicted {result.predicted:>11,} observed "
+                f"{result.observed:>11,}  {result.name}  [{result.moment}]",
+                flush=True,
+            )
+    summary = {
+        "seed": seed,
+        "runs": count,
+        "worst_error": round(max(errors), 4),
+        "mean_error": round(statistics.fmean(errors), 4),
+        "published_formula_mean_error": round(statistics.fmean(published), 4),
+        "expected": EXPECTED,
+    }
+    print(json.dumps(summary))
+    inside = all(summary[key] <= limit for key, limit in EXPECTED.items())
+    return 0 if inside else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*(int(argument) for argument in sys.argv[1:3])))

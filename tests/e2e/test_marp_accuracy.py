@@ -1,0 +1,23 @@
+"""MARP's prediction against what the real trainer reports, on a seeded draw.
+
+FRENZY_ACCURACY_SEED chooses another draw; any must pass. All 24 configurations of a draw run in
+``benchmarks/memory``.
+"""
+
+import os
+
+import pytest
+
+from benchmarks.memory.configurations import draw
+from benchmarks.memory.runs import compare
+
+SEED = int(os.environ.get("FRENZY_ACCURACY_SEED", "20261130"))
+RUNS = int(os.environ.get("FRENZY_ACCURACY_RUNS", "6"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("configuration", draw(SEED, RUNS), ids=lambda c: c.name.replace(" ", "_"))
+def test_the_observed_peak_is_within_ten_per_cent(configuration, tmp_path):
+    result = compare(configuration, tmp_path)
+    assert result.observed > 0
+    assert abs(result.error) < 0.10, result

@@ -1,0 +1,135 @@
+import pytest
+
+from frenzy_shared.catalog.models import (
+    architecture_from_config,
+    max_positions,
+    resolve_model,
+)
+from frenzy_shared.catalog.presets import PRESETS
+from frenzy_shared.domain.model import Family
+from frenzy_shared.errors import InvalidModelConfig, InvalidSpec
+from frenzy_shared.messages.setup import sequence_length, training_setup
+from frenzy_shared.messages.spec import parse_spec
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 256,
+}
+GPT2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 256}
+
+
+def test_published_parameter_counts():
+    counts = {
+        name: architecture_from_config(resolve_model(name)).num_parameters for name in PRESETS
+    }
+    assert counts["gpt2"] == 124_439_808
+    assert counts["gpt2-xl"] == 1_557_611_200
+    assert counts["llama-2-7b"] == 6_738_415_616
+    assert counts["llama-3.1-8b"] == 8_030_261_248
+    assert counts["llama-3.1-70b"] == 70_553_706_496
+    assert counts["tinyllama-1.1b"] == 1_100_048_384
+    assert 0.3e6 < counts["llama-tiny"] < counts["llama-medium"] < 20e6
+
+
+def test_resolved_presets_are_copies():
+    resolve_model("gpt2")["n_embd"] = 1
+    assert resolve_model("gpt2")["n_embd"] == 768
+
+
+def test_unknown_preset_suggests_the_nearest():
+    with pytest.raises(InvalidModelConfig, match="did you mean 'gpt2-medium'"):
+        resolve_model("gpt2-mediun")
+
+
+@pytest.mark.parametrize(
+    ("base", "change", "message"),
+    [
+        (LLAMA, {"model_type": "bert"}, "model.model_type: 'bert' is not supported; use one of"),
+        (LLAMA, {"model_type": None}, "model.model_type: is required"),
+        (LLAMA, {"hidden_size": 66}, "hidden_size (66) is not divisible by num_attention_heads"),
+        (LLAMA, {"num_key_value_heads": 3}, "num_attention_heads (4) is not divisible by num_key"),
+        (LLAMA, {"vocab_size": 0}, "model.vocab_size: is 0; give a number from 1 to"),
+        (LLAMA, {"num_hidden_layers": -2}, "model.num_hidden_layers: is -2; give a number"),
+        (LLAMA, {"num_hidden_layers": 10**12}, "model.num_hidden_layers: is 1000000000000"),
+        (LLAMA, {"hidden_size": 10**400}, "model.hidden_size: is 1000"),
+        (LLAMA, {"hidden_size": True}, "model.hidden_size: is 'True'; give a whole number"),
+        (LLAMA, {"hidden_size": 64.0}, "model.hidden_size: is '64.0'; give a whole number"),
+        (LLAMA, {"hidden_size": "64"}, "model.hidden_size: is '64'; give a whole number"),
+        (LLAMA, {"vocab_size": None}, "model.vocab_size: is required"),
+        (LLAMA, {"head_dim": 15}, "model.head_dim: is 15; rotary"),
+        (LLAMA, {"hidden_act": "mish"}, "model.hidden_act: 'mish' is not supported"),
+        (LLAMA, {"tie_word_embeddings": 1}, "model.tie_word_embeddings: is '1'; give true"),
+        (LLAMA, {"auto_map": {"AutoModel": "evil.Model"}}, "model.auto_map: runs code"),
+        (LLAMA, {"quantization_config": {"bits": 4}}, "model.quantization_config: quantised"),
+        (GPT2, {"n_embd": 10}, "n_embd (10) is not divisible by n_head (4)"),
+        (GPT2, {"n_inner": float("nan")}, "model.n_inner: is 'nan'"),
+        (GPT2, {"add_cross_attention": True}, "model.add_cross_attention: only plain decoders"),
+    ],
+)
+def test_impossible_configurations_name_field_and_remedy(base, change, message):
+    with pytest.raises(InvalidModelConfig) as caught:
+        architecture_from_config({**base, **change})
+    assert message in caught.value.message
+    assert caught.value.problems[0].pointer.startswith("/model/")
+    assert caught.value.suggestions
+
+
+def test_transformers_aliases_are_read():
+    aliased = {
+        "model_type": "gpt2",
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 256,
+    }
+    assert architecture_from_config(aliased) == architecture_from_config(GPT2)
+    assert max_positions({**GPT2, "n_positions": 77}) == 77
+
+
+def setup(**changes):
+    document = {"model": "gpt2-tiny", "data": "node:/text", "global_batch_size": 8, **changes}
+    return training_setup(parse_spec(document))
+
+
+def test_set_up_defaults():
+    made = setup()
+    assert made.model.family is Family.GPT2
+    assert made.sequence_length == 256  # the model's longest, below 1024
+    assert made.optimizer_steps is None
+    assert made.pins.precision is None
+    assert setup(model="llama-3.1-8b").sequence_length == 1024
+
+
+def test_pins_come_from_the_specification():
+    made = setup(
+        precision="fp32",
+        gradient_checkpointing="full",
+        gradient_clipping=None,
+        weight_decay=0.1,
+        max_steps=7,
+        resources={"gpu_memory": "1GiB..2GiB", "gpus": 2, "zero_stage": 3, "kinds": ["T4"]},
+    )
+    assert made.pins.min_device_memory_bytes == 1024**3
+    assert made.pins.max_device_memory_bytes == 2 * 1024**3
+    assert (made.pins.device_count, made.pins.zero_stage, made.pins.kinds) == (2, 3, ("T4",))
+    assert (made.gradient_clipping, made.weight_decay, made.optimizer_steps) == (None, 0.1, 7)
+
+
+@pytest.mark.parametrize(
+    ("length", "message"), [(257, "257 is above the model's 256"), (1, "one token")]
+)
+def test_sequences_that_do_not_fit_the_model_are_refused(length, message):
+    spec = parse_spec(
+        {"model": "gpt2-tiny", "data": "node:/t", "global_batch_size": 1, "sequence_length": length}
+    )
+    with pytest.raises(InvalidSpec, match=message):
+        sequence_length(spec)
+
+
+def test_rotary_models_may_go_beyond_their_positions():
+    assert setup(model="llama-tiny", sequence_length=4096).sequence_length == 4096
