@@ -8,7 +8,7 @@ from tests.support.agent import NASTY, eventually, order
 
 from frenzy_orchestrator import attempt as attempt_module
 from frenzy_orchestrator import roster
-from frenzy_orchestrator.adapters import processes
+from frenzy_orchestrator.adapters import preparation, processes
 from frenzy_orchestrator.shim import procfs
 from frenzy_shared.domain.job import StopReason
 from frenzy_shared.messages import subjects
@@ -174,7 +174,8 @@ time.sleep(600)
     ]
 
 
-async def test_a_device_held_by_another_attempt_is_refused(cluster):
+async def test_a_device_held_by_another_attempt_is_refused(cluster, monkeypatch):
+    monkeypatch.setattr(preparation, "_LOCK_WAIT_S", 0.2)
     await cluster.agent()
     spec = cluster.script(SLEEPER)
     await cluster.control.start_job("node-a", order("j1", spec=spec))

@@ -9,7 +9,7 @@ import pytest
 from tests.support.agent import NASTY, SLEEP, ShimFolder, shim_folder, wait_for
 
 from frenzy_orchestrator.shim import cgroup, locks, procfs
-from frenzy_orchestrator.shim.launch import EXIT, RUN, TOMBSTONE
+from frenzy_orchestrator.shim.launch import EXIT, RUN, STOP, TOMBSTONE
 
 
 def exit_codes(record):
@@ -47,6 +47,16 @@ def test_a_stop_lets_a_rank_save_and_choose_its_exit_code(tmp_path):
         record = folder.exit_json()
     assert record["ended_by"] == "stopped"
     assert exit_codes(record) == {0: 143}
+
+
+@pytest.mark.parametrize("order", ["", "{", "[]", '{"grace_s": "soon"}', "{}"])
+def test_a_malformed_stop_still_stops(tmp_path, order):
+    with shim_folder(tmp_path / "a", [SLEEP]) as folder:
+        folder.run_json()
+        (folder.path / STOP).write_text(order)
+        record = folder.exit_json()
+    assert record["ended_by"] == "stopped"
+    assert exit_codes(record) == {0: -signal.SIGTERM}
 
 
 @pytest.mark.parametrize("with_cgroup", [False, True])

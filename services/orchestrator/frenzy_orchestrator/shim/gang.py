@@ -100,9 +100,9 @@ class Gang:
         if any(rank.exit_code not in (None, 0) for rank in self._ranks):
             self._end("rank_failed")
             self._terminate(self._launch.peer_grace_s)
-        if (order := read_json(self._folder / STOP)) is not None:
+        if (self._folder / STOP).exists():
             self._end("stopped")
-            self._terminate(float(order["grace_s"]))
+            self._terminate(self._ordered_grace_s())
         age = procfs.boottime() - self._read_lease()
         if age > self._launch.fence_after_s:
             self._end("fenced", f"the control plane has not answered for {age:.0f} s")
@@ -132,9 +132,8 @@ class Gang:
         """Sleep until a signal or the timeout, then reap."""
         received = signal.sigtimedwait(_OURS, timeout_s)
         if received is not None and received.si_signo in (signal.SIGTERM, signal.SIGINT):
-            order = read_json(self._folder / STOP)
             self._end("stopped")
-            self._terminate(float(order["grace_s"]) if order else self._launch.grace_s)
+            self._terminate(self._ordered_grace_s())
         self._reap()
 
     def _reap(self) -> bool:
@@ -164,6 +163,12 @@ class Gang:
             self._cgroup.kill()
         # As subreaper we are the ancestor of everything that was ever started below us.
         procfs.send(procfs.descendants(os.getpid()), signal.SIGKILL)
+
+    def _ordered_grace_s(self) -> float:
+        """Return the grace that the stop file asks for, else the attempt's own."""
+        order = read_json(self._folder / STOP) or {}
+        grace_s = order.get("grace_s")
+        return float(grace_s) if isinstance(grace_s, int | float) else self._launch.grace_s
 
     def _read_lease(self) -> float:
         """Return the lease; an unreadable one counts from the last good reading."""
