@@ -1,6 +1,7 @@
 #!lua name=frenzy1
 --[[
 Every change of Frenzy's state. `tables.py` says the same in Python; the contract tests compare.
+`upkeep.lua` is the second half of this library: one text for the server, two for readers.
 
 A record is a hash of JSON texts by field. Texts that came from Python are stored and passed on as
 they are: Lua reads the few fields it decides by, and never writes a number it has parsed, so
@@ -25,13 +26,10 @@ Keys, all under {frenzy}: so that they share one hash slot:
   op:<id>                         string  the answer of a call that took effect, expires
 ]]
 
-local VERSION = 1
+local VERSION = 1 -- read by the services before they load or use the library
 local P = '{frenzy}:'
 local OP_MEMO_S = 86400
-local CALL_MEMO_S = 60
 local IDEMPOTENCY_S = 2592000
-local TIMER_REPEAT_MS = 30000
-local OUTBOX_KEEP_MS = 86400000
 local TIMELINE_KEEP = 1000
 
 local TERMINAL = {SUCCEEDED = true, FAILED = true, CANCELLED = true}
@@ -386,81 +384,6 @@ local function register_node(request)
   return answer('OK', version, request.id, '', epoch)
 end
 
--- Timers, leases, outbox, series --------------------------------------------------------------
-
-local function due(limit)
-  local now = now_ms()
-  local timers = call('ZRANGEBYSCORE', P .. 'timer', '-inf', int(now), 'LIMIT', 0, limit)
-  for _, timer in ipairs(timers) do
-    call('ZADD', P .. 'timer', int(now + TIMER_REPEAT_MS), timer)
-  end
-  return {'OK', timers}
-end
-
-local function acquire_lease(name, holder, ttl_ms)
-  local key = P .. 'lease:' .. name
-  local present = call('GET', key)
-  if present and present ~= holder then
-    return 0
-  end
-  call('SET', key, holder, 'PX', ttl_ms)
-  return 1
-end
-
-local function release_lease(name, holder)
-  local key = P .. 'lease:' .. name
-  if call('GET', key) == holder then
-    call('DEL', key)
-  end
-  return 0
-end
-
-local function split_cursor(cursor)
-  local time, number = cursor:match('^(%d+)-(%d+)$')
-  return tonumber(time), tonumber(number)
-end
-
-local function later(a, b)
-  local a_time, a_number = split_cursor(a)
-  local b_time, b_number = split_cursor(b)
-  return a_time > b_time or (a_time == b_time and a_number > b_number)
-end
-
-local function advance_outbox(cursor)
-  local outbox, state = P .. 'outbox', P .. 'outbox:state'
-  local present = call('HGET', state, 'cursor') or '0-0'
-  if later(cursor, present) then
-    call('HSET', state, 'cursor', cursor)
-    local entry = call('XRANGE', outbox, cursor, cursor)[1]
-    if entry then
-      call('HSET', state, 'published', entry[2][2]) -- the first field is `number`
-    end
-    present = cursor
-  end
-  local time, number = split_cursor(present)
-  local oldest, kept_from = int(now_ms() - OUTBOX_KEEP_MS) .. '-0', int(time) .. '-' .. int(number + 1)
-  call('XTRIM', outbox, 'MINID', later(oldest, kept_from) and kept_from or oldest)
-  return 0
-end
-
-local function append_series(job, keep, points)
-  local key = P .. 'series:' .. job
-  for _, point in ipairs(points) do
-    call('RPUSH', key, point)
-  end
-  call('LTRIM', key, -tonumber(keep), -1)
-  return {'OK'}
-end
-
--- Reading: all nodes and owners at one moment.
-local function cluster()
-  local nodes = {}
-  for _, node in ipairs(call('SMEMBERS', P .. 'nodes')) do
-    nodes[#nodes + 1] = call('HGETALL', P .. 'node:' .. node)
-  end
-  return {nodes, call('HGETALL', P .. 'device')}
-end
-
 -- Registration --------------------------------------------------------------------------------
 -- `allow-oom`: what runs must be able to finish when memory is full; only new jobs are refused.
 
@@ -475,25 +398,6 @@ local function register_change(name, flags, change)
   end)
 end
 
-register('version', {'no-writes'}, function() return VERSION end)
-register('cluster', {'no-writes'}, cluster)
 register_change('submit', {}, submit)
 register_change('apply', {'allow-oom'}, apply)
 register_change('register_node', {'allow-oom'}, register_node)
-register('due', {'allow-oom'}, function(_, args)
-  return once(args[1], CALL_MEMO_S, function() return due(args[2]) end)
-end)
-register('acquire_lease', {'allow-oom'}, function(_, args)
-  return acquire_lease(args[1], args[2], args[3])
-end)
-register('release_lease', {'allow-oom'}, function(_, args)
-  return release_lease(args[1], args[2])
-end)
-register('advance_outbox', {'allow-oom'}, function(_, args)
-  return advance_outbox(args[1])
-end)
-register('append_series', {}, function(_, args)
-  return once(args[1], CALL_MEMO_S, function()
-    return append_series(args[2], args[3], cjson.decode(args[4]))
-  end)
-end)

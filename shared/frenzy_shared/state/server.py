@@ -10,6 +10,7 @@ from frenzy_shared.errors import Misconfigured
 LIBRARY: Final = "frenzy1"
 OLDEST_SERVER: Final = (7, 0)  # the first with FUNCTION
 
+_SOURCES: Final = ("functions.lua", "upkeep.lua")
 _REQUIRED: Final = {
     "appendonly": ("yes", "without it a restart loses every job"),
     "appendfsync": ("always", "with others a power cut loses accepted jobs"),
@@ -18,13 +19,14 @@ _REQUIRED: Final = {
 
 
 def functions_code() -> str:
-    """Return the source of the function library."""
-    return files(__package__).joinpath("functions.lua").read_text(encoding="utf-8")
+    """Return the source of the function library: its files, one after the other."""
+    folder = files(__package__)
+    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in _SOURCES)
 
 
 def functions_version(code: str) -> int:
     """Return the version that a library's source says it has, 0 when it says none."""
-    match = re.search(r"^local VERSION = (\d+)$", code, re.MULTILINE)
+    match = re.search(r"^local VERSION = (\d+)\b", code, re.MULTILINE)
     return int(match[1]) if match else 0
 
 

@@ -70,9 +70,10 @@ def library(client) -> dict[str, str]:
 
 def load_version(valkey: ValkeyProcess, version: int) -> None:
     ours = server.functions_code()
-    present = f"local VERSION = {server.functions_version(ours)}\n"
+    present = f"local VERSION = {server.functions_version(ours)} "
+    assert present in ours
     with valkey.client() as client:
-        client.function_load(ours.replace(present, f"local VERSION = {version}\n"))
+        client.function_load(ours.replace(present, f"local VERSION = {version} "))
 
 
 async def test_says_when_the_functions_are_gone(fresh_valkey):

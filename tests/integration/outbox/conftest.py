@@ -12,7 +12,7 @@ from frenzy_shared.bus.memory import MemoryBus
 from frenzy_shared.bus.memory_broker import MemoryBroker
 from frenzy_shared.bus.nats import NatsBus
 from frenzy_shared.bus.port import Bus, Message
-from frenzy_shared.messages.subjects import EVENTS_STREAM, ALL_EVENTS
+from frenzy_shared.messages.subjects import ALL_EVENTS, EVENTS_STREAM
 from frenzy_shared.state.memory import MemoryStore
 from frenzy_shared.state.port import StateStore
 from frenzy_shared.state.redis import RedisStore

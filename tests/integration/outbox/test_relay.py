@@ -64,6 +64,19 @@ async def test_node_events_come_from_the_cluster(world):
     assert (event.source, event.type) == ("/frenzy/cluster", "dev.frenzy.node.joined.v1")
 
 
+async def test_the_host_is_told_what_was_published(world):
+    await submit(world.store, "j1")
+    await submit(world.store, "j2")
+    told = []
+    failing = FailingBus(world.bus, lambda call: call == 2)
+    relay = OutboxRelay(store=world.store, bus=failing, on_published=told.append)
+    with pytest.raises(Unavailable):
+        await relay.step()
+    assert [entry.entity for entry in told] == ["job:j1"]
+    await relay.step()
+    assert [entry.entity for entry in told] == ["job:j1", "job:j2"]
+
+
 async def test_a_failure_is_not_skipped(world):
     for index in range(5):
         await submit(world.store, f"j{index}")

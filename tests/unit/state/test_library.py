@@ -12,7 +12,7 @@ CODE = server.functions_code()
 
 
 def lua_number(name: str) -> int:
-    match = re.search(rf"^local {name} = (\d+)$", CODE, re.MULTILINE)
+    match = re.search(rf"^local {name} = (\d+)\b", CODE, re.MULTILINE)
     assert match, name
     return int(match[1])
 
