@@ -184,7 +184,7 @@ def test_foreground_and_then_a_server_that_does_not_start(installation):
     assert installation.nothing_left() == {}
     damaged = next((installation.root / "valkey").rglob("*.aof"))
     damaged.write_bytes(b"not an append-only file" * 10)
-    result = installation.run(*UP, code=105)
+    result = installation.run(*UP, code=1)
     assert "valkey" in result.stderr
     assert installation.nothing_left() == {}
 

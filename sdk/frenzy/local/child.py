@@ -1,6 +1,7 @@
 """One supervised process: started, restarted when it dies, ended in order."""
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from frenzy.local.processes import ProcessMark
+
+log = logging.getLogger(__name__)
 
 _BACKOFF_FIRST_S: Final = 0.2
 _BACKOFF_LAST_S: Final = 10.0
@@ -84,25 +87,39 @@ class Child:
             self.last_exit = await process.wait()
             if self._stopping.is_set():
                 return
-            backoff_s = _BACKOFF_FIRST_S if loop.time() - started > _SETTLED_S else backoff_s
+            log.warning("%s ended with exit code %d", self.spec.name, self.last_exit)
             self._changed()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(backoff_s):
-                    await self._stopping.wait()
+            if loop.time() - started > _SETTLED_S:
+                backoff_s = _BACKOFF_FIRST_S
+            while (restarted := await self._restart(backoff_s)) is None:
+                if self._stopping.is_set():
                     return
+                backoff_s = min(_BACKOFF_LAST_S, backoff_s * 2)
+            process = restarted
             backoff_s = min(_BACKOFF_LAST_S, backoff_s * 2)
-            self.restarts += 1
-            process = await self._spawn()
+
+    async def _restart(self, backoff_s: float) -> asyncio.subprocess.Process | None:
+        """Wait and start again; ``None`` when told to stop meanwhile, or when it cannot start."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(backoff_s):
+                await self._stopping.wait()
+                return None
+        self.restarts += 1
+        try:
+            return await self._spawn()
+        except OSError as error:  # a full disk, no memory: try again later
+            log.warning("cannot start %s: %s", self.spec.name, error)
+            return None
 
     async def _spawn(self) -> asyncio.subprocess.Process:
-        with self.spec.log.open("ab") as log:
+        with self.spec.log.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
                 *self.spec.argv,
                 env=dict(self.spec.environment),
                 cwd=self.spec.folder,
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
             )
         self.mark = ProcessMark.of(self._process.pid)

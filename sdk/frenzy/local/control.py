@@ -1,6 +1,5 @@
 """Start, find and stop the supervisor of a folder, from another process."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -18,13 +17,19 @@ from frenzy.local.ports import require_free
 from frenzy.local.processes import ProcessMark, end_all
 from frenzy.local.status import Phase, Status, hold, supervised
 from frenzy.local.supervisor import KEEP_JOBS
-from frenzy_shared.errors import Unavailable
+from frenzy_shared.errors import FrenzyError, Unavailable
 
 Progress = Callable[[str], None]
 
 _START_S: Final = 180.0
 _STOP_S: Final = 150.0  # above everything that the supervisor itself waits for
 _POLL_S: Final = 0.1
+
+
+class StartFailed(FrenzyError):
+    """Something that `frenzy up` starts did not start; the rest was stopped again."""
+
+    code = "start_failed"
 
 
 def running(layout: Layout) -> Status | None:
@@ -58,7 +63,7 @@ def start(layout: Layout) -> None:
     with layout.log("supervisor").open("ab") as log:
         subprocess.Popen(
             [sys.executable, "-P", "-m", "frenzy.local", str(layout.root)],
-            env={**servers.child_environment(), "HOME": os.environ.get("HOME", "/")},
+            env=servers.child_environment(),
             cwd=layout.root,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -71,7 +76,7 @@ def wait_ready(layout: Layout, progress: Progress) -> Status:
     """Wait until everything is ready.
 
     Raises:
-        Unavailable: it did not start; says which process and why.
+        StartFailed: saying which process did not start, and why.
     """
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:
@@ -80,10 +85,10 @@ def wait_ready(layout: Layout, progress: Progress) -> Status:
             if status.phase is Phase.READY:
                 return status
             if status.phase is Phase.FAILED:
-                raise Unavailable(status.detail, suggestions=(f"logs are in {layout.logs}",))
+                raise StartFailed(status.detail)
             progress(status.detail)
         time.sleep(_POLL_S)
-    raise Unavailable(f"not ready after {_START_S:.0f} s", suggestions=(f"see {layout.logs}",))
+    raise StartFailed(f"not ready after {_START_S:.0f} s", suggestions=(f"see {layout.logs}",))
 
 
 def stop(layout: Layout, progress: Progress, *, keep_jobs: bool = False) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import logging
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -20,6 +21,8 @@ from frenzy.local.processes import ProcessMark, end_all
 from frenzy.local.status import ChildStatus, Phase, Status, hold
 from frenzy_shared.bus.nats import NatsBus
 from frenzy_shared.errors import FrenzyError, Unavailable
+
+log = logging.getLogger(__name__)
 
 Ready = Callable[[str], None]
 
@@ -140,21 +143,26 @@ class Supervisor:
         self._write()
 
     def _write(self) -> None:
-        Status(
+        children = tuple(
+            ChildStatus(
+                name=child.spec.name,
+                mark=child.mark,
+                restarts=child.restarts,
+                last_exit=child.last_exit,
+            )
+            for child in self._children
+        )
+        status = Status(
             phase=self._phase,
             detail=self._detail,
             url=self._url,
             supervisor=self._me,
-            children=tuple(
-                ChildStatus(
-                    name=child.spec.name,
-                    mark=child.mark,
-                    restarts=child.restarts,
-                    last_exit=child.last_exit,
-                )
-                for child in self._children
-            ),
-        ).write(self._layout.status)
+            children=children,
+        )
+        try:
+            status.write(self._layout.status)
+        except OSError as error:  # a full disk must not end the keeper of everything
+            log.warning("cannot write %s: %s", self._layout.status, error)
 
 
 async def supervise(layout: Layout, ready: Ready) -> None:

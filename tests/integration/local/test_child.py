@@ -82,3 +82,16 @@ async def test_a_process_that_is_never_ready_is_an_error_and_can_be_stopped(tmp_
         await child.start()
     await child.stop()
     assert not child.mark.alive
+
+
+async def test_a_child_that_cannot_be_started_again_is_tried_until_it_can(tmp_path):
+    child = Child(spec(tmp_path, RUNS), lambda: None)
+    await child.start()
+    (tmp_path / "child.log").unlink()
+    (tmp_path / "child.log").mkdir()  # the log cannot be opened, as on a full disk
+    first = child.mark
+    first.send(signal.SIGKILL)
+    await until(lambda: child.restarts >= 1)
+    (tmp_path / "child.log").rmdir()
+    await until(lambda: child.mark != first and child.mark.alive)
+    await child.stop()
