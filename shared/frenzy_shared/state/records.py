@@ -29,11 +29,6 @@ def texts(record: Json) -> dict[str, str]:
     return {name: dumps(value) for name, value in record.items()}
 
 
-def from_texts(stored: Mapping[str, str]) -> dict[str, Any]:
-    """Return the record of which ``stored`` holds the fields as JSON text."""
-    return {name: loads(text) for name, text in stored.items()}
-
-
 def message_id(entity_id: str, version: int, index: int) -> str:
     """Return the id under which one of a change's messages is published."""
     return f"{entity_id}:{version}:{index}"

@@ -35,7 +35,6 @@ from frenzy_shared.state.port import (
 from frenzy_shared.state.records import (
     carries,
     dumps,
-    from_texts,
     loads,
     page_limit,
     page_start,
@@ -48,7 +47,7 @@ log = logging.getLogger(__name__)
 _P: Final = "{frenzy}:"
 _OUTBOX: Final = f"{_P}outbox"
 _OUTBOX_STATE: Final = f"{_P}outbox:state"
-_FETCH: Final = 500  # records read in one round trip
+_FETCH: Final = 200  # records read in one call: the server does nothing else meanwhile
 _LONGEST_WAIT_S: Final = 20.0
 _RETRY_LATER: Final = ("try again in a few seconds",)
 
@@ -113,7 +112,8 @@ class RedisStore:
 
     async def job(self, job: JobId) -> JobRecord | None:
         """Read one record."""
-        return _job(await _ask(self._redis.hgetall(f"{_P}job:{job}")))
+        (record,) = await self._records([f"job:{job}"])
+        return from_json(JobRecord, record) if record else None
 
     async def spec(self, job: JobId) -> Json | None:
         """Read a specification."""
@@ -150,7 +150,9 @@ class RedisStore:
         else:
             indexes = [f"{_P}state:{state}" for state in sorted(states)] or [f"{_P}jobs"]
         found: list[JobRecord] = []
-        async for record in self._newest(indexes, before):
+        # Without labels and states every job counts, so one fetch holds the page.
+        fetch = _FETCH if states or labels else min(limit + 1, _FETCH)
+        async for record in self._newest(indexes, before, fetch):
             if (not states or record["state"] in states) and carries(record, labels):
                 found.append(from_json(JobRecord, record))
             if len(found) > limit:
@@ -170,20 +172,18 @@ class RedisStore:
         for state in states:
             pipeline.zrange(f"{_P}state:{state}", 0, -1, withscores=True)
         members = [entry for found in await _ask(pipeline.execute()) for entry in found]
-        ids = [job for job, _ in sorted(members, key=_sequence)]
-        records = await self._records(ids)
+        records = await self._records([f"job:{job}" for job, _ in sorted(members, key=_sequence)])
         return tuple(from_json(JobRecord, job) for job in records if job["state"] in states)
 
     async def node(self, node: NodeId) -> NodeRecord | None:
         """Read one node."""
-        stored = await _ask(self._redis.hgetall(f"{_P}node:{node}"))
-        return from_json(NodeRecord, from_texts(stored)) if stored else None
+        (record,) = await self._records([f"node:{node}"])
+        return from_json(NodeRecord, record) if record else None
 
     async def cluster(self) -> ClusterSnapshot:
         """Read all nodes and owners at one moment."""
         stored, owners = await _ask(self._redis.fcall_ro(f"{server.LIBRARY}_cluster", 0))
-        records = [from_texts(_pairs(flat)) for flat in stored]
-        nodes = [from_json(NodeRecord, record) for record in records]
+        nodes = [from_json(NodeRecord, loads(text)) for text in stored]
         return ClusterSnapshot(
             nodes=tuple(sorted(nodes, key=lambda node: node.id)),
             owners=dict(sorted(_pairs(owners).items())),
@@ -279,30 +279,30 @@ class RedisStore:
         return await _ask(self._redis.hget(_OUTBOX_STATE, "cursor")) or "0-0"
 
     async def _newest(
-        self, indexes: Sequence[str], before: int | None
+        self, indexes: Sequence[str], before: int | None, fetch: int
     ) -> AsyncIterator[dict[str, Any]]:
         """Yield the records of several indexes' jobs, newest first."""
         while True:
             top = "+inf" if before is None else f"({before}"
             pipeline = self._redis.pipeline(transaction=True)
             for index in indexes:
-                pipeline.zrevrangebyscore(index, top, "-inf", start=0, num=_FETCH, withscores=True)
+                pipeline.zrevrangebyscore(index, top, "-inf", start=0, num=fetch, withscores=True)
             members = [entry for found in await _ask(pipeline.execute()) for entry in found]
-            newest = sorted(members, key=_sequence, reverse=True)[:_FETCH]
-            for record in await self._records([job for job, _ in newest]):
+            newest = sorted(members, key=_sequence, reverse=True)[:fetch]
+            for record in await self._records([f"job:{job}" for job, _ in newest]):
                 yield record
-            if len(newest) < _FETCH:
+            if len(newest) < fetch:
                 return
             before = int(newest[-1][1])
 
-    async def _records(self, jobs: Sequence[str]) -> list[dict[str, Any]]:
-        records: list[dict[str, Any]] = []
-        for start in range(0, len(jobs), _FETCH):
-            pipeline = self._redis.pipeline(transaction=False)
-            for job in jobs[start : start + _FETCH]:
-                pipeline.hgetall(f"{_P}job:{job}")
-            records += [from_texts(stored) for stored in await _ask(pipeline.execute())]
-        return records
+    async def _records(self, entities: Sequence[str]) -> list[dict[str, Any]]:
+        """Read records, {} for what does not exist."""
+        found: list[dict[str, Any]] = []
+        for start in range(0, len(entities), _FETCH):
+            part = entities[start : start + _FETCH]
+            stored = await _ask(self._redis.fcall_ro(f"{server.LIBRARY}_records", 0, *part))
+            found += [loads(text) for text in stored]
+        return found
 
 
 async def _prepare_within(wait_s: float, client: Any) -> None:  # noqa: ANN401
@@ -401,10 +401,6 @@ def _result(reply: Sequence[Any]) -> Result:
     return Result(
         status=Status(status), version=int(version), id=id_, detail=detail, epoch=int(epoch)
     )
-
-
-def _job(stored: Mapping[str, str]) -> JobRecord | None:
-    return from_json(JobRecord, from_texts(stored)) if stored else None
 
 
 def _outbox_entry(cursor: str, stored: Mapping[str, str]) -> OutboxEntry:

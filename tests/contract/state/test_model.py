@@ -397,7 +397,7 @@ def test_memory_and_valkey_agree(valkey: ValkeyProcess) -> None:
             run_state_machine_as_test(
                 lambda: Machine(runner, valkey, redis, reached),
                 settings=settings(
-                    max_examples=50,
+                    max_examples=40,
                     stateful_step_count=40,
                     deadline=None,
                     derandomize=True,
