@@ -117,7 +117,7 @@ class Job:
     precision: str = "bf16"
     checkpointing: str = "none"
     memory_bytes: int | None = 512 * 1024**2
-    speed: float = 1.0
+    speed: float | None = 1.0  # None and no memory: a real device
     spec: Mapping[str, Any] = field(default_factory=dict)
     deepspeed: Mapping[str, Any] | None = None
 
@@ -283,8 +283,9 @@ def _environment(job: Job, folder: Path, rank: int, port: int, attempt: int) -> 
         "FRENZY_CHECKPOINT_DIR": str(folder / "checkpoints"),
         "FRENZY_REPORT_FILE": str(folder / "ranks" / str(rank) / "report.jsonl"),
         "FRENZY_DATA": str(job.data),
-        "FRENZY_EMULATED_SPEED": str(job.speed),
     }
+    if job.speed is not None:
+        variables["FRENZY_EMULATED_SPEED"] = str(job.speed)
     if job.memory_bytes is not None:
         variables["FRENZY_EMULATED_MEMORY_BYTES"] = str(job.memory_bytes)
     return variables

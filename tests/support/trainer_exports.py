@@ -21,19 +21,19 @@ from frenzy_trainer.export import export_model
 from frenzy_trainer.model import build_model
 from frenzy_trainer.run import read_run
 
-MODELS = {
-    "gpt2-tied": TINY_GPT2,
-    "llama-untied": TINY_LLAMA,
-    "llama-tied": {**TINY_LLAMA, "tie_word_embeddings": True},
-}
+MODELS = [
+    ("gpt2-tied", TINY_GPT2, range(4)),
+    ("llama-untied", TINY_LLAMA, range(4)),
+    ("llama-tied", {**TINY_LLAMA, "tie_word_embeddings": True}, [3]),
+]
 
 
 def main() -> None:
     start_distributed(emulated=True)
     base = read_run(read_environment(os.environ))
     tokens = torch.arange(64).reshape(2, 32)
-    for name, config in MODELS.items():
-        for stage in range(4):
+    for name, config, stages in MODELS:
+        for stage in stages:
             precision = "fp32" if stage == 0 else "bf16"
             model = build_model(
                 config,

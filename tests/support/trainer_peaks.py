@@ -28,7 +28,6 @@ CONFIGURATIONS = [
     (GPT2, 0, "fp32", "sdpa", "none"),
     (GPT2, 1, "bf16", "eager", "none"),
     (GPT2, 2, "bf16", "sdpa", "full"),
-    (LLAMA, 0, "bf16", "sdpa", "none"),
     (LLAMA, 1, "fp32", "eager", "full"),
     (LLAMA, 3, "bf16", "sdpa", "none"),
 ]

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from frenzy_trainer.data import Dataset
 from frenzy_trainer.errors import TrainingDiverged
 from frenzy_trainer.memory import peak_memory
-from frenzy_trainer.pacing import pace
+from frenzy_trainer.pacing import Pacer
 from frenzy_trainer.run import Run
 from frenzy_trainer.sampling import micro_batch_positions
 from frenzy_trainer.schedule import Schedule
@@ -45,8 +45,11 @@ class Trainer:
 
     def steps(self, first: int) -> Iterator[StepResult]:
         """Yield the result of each optimizer step from number ``first`` (0 = none done yet)."""
+        emulation = self.run.environment.emulation
+        pacer = Pacer(emulation.speed if emulation is not None else 1.0)
         for step in range(first, self.schedule.total_steps):
             started = self.clock()
+            pacer.start()
             rate = self._set_learning_rate(step)
             loss, stop = self._agree(self._forward_backward(step))
             if not math.isfinite(loss):
@@ -54,9 +57,7 @@ class Trainer:
                     f"the loss of step {step + 1} is {loss}",
                     suggestions=["lower learning_rate, add warmup_steps, or use fp32"],
                 )
-            emulation = self.run.environment.emulation
-            if emulation is not None:
-                pace(self.clock() - started, emulation.speed)
+            pacer.finish()
             yield StepResult(
                 step=step + 1,
                 loss=loss,

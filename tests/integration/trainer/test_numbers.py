@@ -20,14 +20,14 @@ def run_script(name: str, job: Job, folder: Path) -> list[dict[str, Any]]:
 
 def test_the_accountant_agrees_with_torchs_allocator(tmp_path: Path) -> None:
     lines = run_script("trainer_peaks.py", Job(data=tmp_path), tmp_path)
-    assert len(lines) == 6
+    assert len(lines) == 5
     for line in lines:
         assert line["counted"] == pytest.approx(line["allocator"], rel=0.01), line["case"]
 
 
 def test_transformers_reloads_every_export_with_equal_logits(tmp_path: Path) -> None:
     lines = run_script("trainer_exports.py", Job(data=tmp_path, ranks=2), tmp_path)
-    assert len(lines) == 12
+    assert len(lines) == 9
     for line in lines:
         assert line["equal"], line["case"]
         assert line["tied"] == ("untied" not in line["case"])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.trainer import TINY_LLAMA, Gang, Job, RankResult, run_gang, start_gang
+from tests.support.trainer import Gang, Job, RankResult, run_gang, start_gang
 
 MIB = 1024**2
 STEPS = 6
@@ -83,17 +83,15 @@ def test_the_losses_do_not_depend_on_the_plan(
     assert second.of("checkpoint") == [], "rank 0 speaks for the gang"
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_a_checkpoint_continues_on_one_rank_or_two(
-    ranks: int, text: Path, home: Path, pair: tuple[list[RankResult], Path]
+def test_a_checkpoint_of_two_ranks_continues_on_one(
+    text: Path, home: Path, pair: tuple[list[RankResult], Path]
 ) -> None:
     results, folder = pair
-    job = two_ranks(text) if ranks == 2 else one_rank(text)  # one rank: ZeRO-1, through universal
     origin = folder / "checkpoints" / "step-2"
-    resumed = run_gang(job, home / f"resumed-{ranks}", attempt=2, resume_from=origin)[0]
+    resumed = run_gang(one_rank(text), home / "resumed", attempt=2, resume_from=origin)[0]
     assert resumed.exit_code == 0, resumed.stderr
-    tail = results[0].losses[2:]
-    assert resumed.losses == (tail if ranks == 2 else pytest.approx(tail, abs=5e-3))
+    assert resumed.losses == pytest.approx(results[0].losses[2:], abs=5e-3)
+    assert "converted to this plan" in resumed.stdout
     assert resumed.summary["loss_first"] == results[0].losses[0], "of the job, not of the attempt"
 
 
@@ -121,42 +119,36 @@ def test_one_block_less_than_the_measured_peak_is_out_of_memory(
     assert tight.of("summary")[0]["peak_allocated_bytes"] <= peak - 512
 
 
-def test_sigterm_saves_and_a_killed_gang_resumes_as_if_nothing_happened(
-    text: Path, home: Path
+def test_interrupted_twice_the_losses_are_those_of_the_uninterrupted_run(
+    text: Path, home: Path, pair: tuple[list[RankResult], Path]
 ) -> None:
-    """ZeRO-3: SIGTERM to one rank only, then kill -9 of the resumed gang, then to the end."""
+    """SIGTERM to one rank, then kill -9 of a rank of the resumed gang, then to the end."""
+    slow = two_ranks(text, speed=0.1)
     folder = home / "interrupted"
-    spec = {**SPEC, "max_steps": 40, "checkpoint": {"every_steps": 5, "keep": 20}}
-    job = two_ranks(text, model=TINY_LLAMA, zero_stage=3, spec=spec, speed=0.5)
 
-    gang = start_gang(job, folder)
+    gang = start_gang(slow, folder)
     wait_for(gang, lambda: any(report["kind"] == "step" for report in gang.reports()))
     gang.processes[1].send_signal(signal.SIGTERM)
     stopped = gang.wait()
     assert [rank.exit_code for rank in stopped] == [143, 143], "the ranks agreed on a step"
     saved = stopped[0].of("checkpoint")[-1]["step"]
-    assert saved == len(stopped[0].losses) < 40
+    assert saved == len(stopped[0].losses) < 4
 
-    folder_of = (folder / "checkpoints" / "step-{}").as_posix().format
-    gang = start_gang(
-        job,
-        home / "killed",
-        attempt=2,
-        resume_from=Path(folder_of(saved)),
-        environment=sharing(folder),
-    )
-    wait_for(gang, lambda: any(report["kind"] == "checkpoint" for report in gang.reports()))
-    gang.signal(signal.SIGKILL)
-    killed = gang.wait()
-    last = killed[0].of("checkpoint")[-1]["step"]
+    options: dict[str, Any] = {"attempt": 2, "environment": sharing(folder)}
+    origin = folder / "checkpoints" / f"step-{saved}"
+    gang = start_gang(slow, home / "killed", resume_from=origin, **options)
+    wait_for(gang, lambda: {"kind": "checkpoint", "step": 4} in gang.reports())
+    gang.processes[1].kill()
+    survivor = gang.wait()[0]
+    assert survivor.exit_code == 1
+    assert survivor.failure["reason"] == "CommunicationError", survivor.failure
 
-    fast = two_ranks(text, model=TINY_LLAMA, zero_stage=3, spec=spec)
-    options = {"attempt": 3, "environment": sharing(folder)}
-    ended = run_gang(fast, home / "ended", resume_from=Path(folder_of(last)), **options)[0]
+    options["attempt"] = 3
+    origin = folder / "checkpoints" / "step-4"
+    ended = run_gang(two_ranks(text), home / "ended", resume_from=origin, **options)[0]
     assert ended.exit_code == 0, ended.stderr
-    whole = run_gang(fast, home / "whole")[0]
-    losses = stopped[0].losses + killed[0].losses[: last - saved] + ended.losses
-    assert losses == whole.losses
+    losses = stopped[0].losses + survivor.losses[: 4 - saved] + ended.losses
+    assert losses == pair[0][0].losses
     assert not list((folder / "checkpoints").glob(".tmp-*"))
 
 
@@ -185,17 +177,6 @@ def test_a_full_disk_is_a_checkpoint_error_and_the_former_checkpoint_stays(
     assert not list((former / "checkpoints").glob(".tmp-*"))
 
 
-def test_the_death_of_a_rank_is_a_communication_error_for_the_others(
-    text: Path, home: Path
-) -> None:
-    gang = start_gang(two_ranks(text, spec={**SPEC, "max_steps": 10_000}), home / "orphaned")
-    wait_for(gang, lambda: any(report["kind"] == "step" for report in gang.reports()))
-    gang.processes[1].kill()
-    survivor = gang.wait(timeout=30)[0]
-    assert survivor.exit_code == 1
-    assert survivor.failure["reason"] == "CommunicationError", survivor.failure
-
-
 def test_bad_data_is_said_before_torch_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes("Stra\xdfe".encode("latin-1") * 100)
     started = time.monotonic()
@@ -213,7 +194,7 @@ def sharing(folder: Path) -> dict[str, str]:
 
 
 def wait_for(gang: Gang, condition: Any) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not condition():
         if time.monotonic() > deadline or any(p.poll() is not None for p in gang.processes):
             gang.kill()
