@@ -29,7 +29,11 @@ async def run(settings: SchedulerSettings) -> None:
         stack.callback(telemetry.close)
         store = await RedisStore.open(settings.redis_url.get_secret_value())
         stack.push_async_callback(store.close)
-        bus = await NatsBus.connect(settings.nats_url.get_secret_value(), name="scheduler")
+        bus = await NatsBus.connect(
+            settings.nats_url.get_secret_value(),
+            name="scheduler",
+            ack_wait_s=settings.ack_wait_s,
+        )
         stack.push_async_callback(bus.close)
         await bus.verify_streams()
         serve_metrics(telemetry, settings)

@@ -89,6 +89,7 @@ class Documents:
             go_timeout_s=timing.go_timeout_s,
             first_report_timeout_s=timing.first_report_timeout_s,
             stop_grace_s=timing.stop_grace_s,
+            evidence_wait_s=timing.evidence_wait_s,
             backoff_base_s=timing.backoff_base_s,
             backoff_max_s=timing.backoff_max_s,
             replan_timeout_s=timing.replan_timeout_s,

@@ -21,4 +21,6 @@ class SchedulerSettings(TimingSettings):
     timer_poll_s: Seconds = 0.5
     liveness_poll_s: Seconds = 1.0
     replan_timeout_s: Seconds = 30.0
+    ack_wait_s: Seconds = 4.0  # evidence that a killed replica had in hand comes again after this
+    evidence_wait_s: Seconds = 180.0  # for how ranks of a clean node ended; far above ack_wait_s
     batch: Annotated[int, Field(ge=1, le=1024)] = 32  # store calls in flight at once

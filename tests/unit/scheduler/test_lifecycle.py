@@ -356,7 +356,7 @@ def test_clean_before_prepared_means_refused():
 def test_clean_before_exited_waits_for_how_the_ranks_ended():
     step = after(running(), Clean(node="b"))
     assert (step.after.state, step.after.owned_devices) == (JobState.RUNNING, 1)
-    assert step.set_timers == (Timer(id="stop:job-1:1", after_s=30.0),)
+    assert step.set_timers == (Timer(id="stop:job-1:1", after_s=180.0),)
     late = after(step.after, Exited(node="b", outcomes=ended((1, DONE), (2, DONE))))
     assert late.after.state is JobState.RUNNING
     never = after(step.after, TimerDue(kind=TimerKind.STOP))

@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.support.scheduler import Bench, cancel_job, plan_job
 from tests.support.scheduling import plan
 
@@ -328,3 +330,35 @@ async def test_metrics_count_states_reasons_and_nodes(bench):
     assert value("frenzy_job_wait_seconds_count") == 1
     assert value("frenzy_scheduler_cycle_seconds_count") >= 1
     assert value("frenzy_outbox_lag") == 0
+
+
+async def test_a_cycle_is_one_span_linked_to_the_trace_of_what_it_placed(bench):
+    spans = InMemorySpanExporter()
+    bench.scheduler.telemetry.provider.add_span_processor(SimpleSpanProcessor(spans))
+    await bench.node("n1")
+    await bench.queue("j1")
+    trace_id = "0af7651916cd43dd8448eb211c80319c"
+    patch = {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01"}
+    assert (await bench.store.apply("trace", Change(entity="job:j1", patch=patch))).ok
+    await bench.scheduler._schedule()
+    (cycle,) = [span for span in spans.get_finished_spans() if span.name == "scheduler.cycle"]
+    (place,) = [span for span in spans.get_finished_spans() if span.name == "scheduler.place"]
+    assert [f"{link.context.trace_id:032x}" for link in cycle.links] == [trace_id]
+    assert f"{place.context.trace_id:032x}" == trace_id
+    (entry,) = [e for e in bench.store._tables.outbox if e.type == "placed"]
+    assert entry.traceparent.split("-")[1:3] == [trace_id, f"{place.context.span_id:016x}"]
+    assert cycle.attributes["placed"] == 1
+
+
+async def test_an_exit_that_a_killed_replica_had_in_hand_still_counts(bench):
+    """CLEAN overtakes EXITED by more than the grace period; the job is not run twice."""
+    agent = await bench.node("n1")
+    await bench.queue("j1")
+    await run_to(bench, "j1", "RUNNING")
+    await agent.say(EvidenceKind.CLEAN, "j1")
+    await bench.quiet()
+    await bench.pass_time(90, beating=["n1"], step_s=3)
+    assert await bench.state("j1") == "RUNNING"
+    await agent.exit("j1", 1, [0], DONE)
+    await run_to(bench, "j1", "SUCCEEDED")
+    assert (await bench.job("j1")).attempt == 1

@@ -133,7 +133,7 @@ def _clean(record: JobRecord, node: str, rules: Rules, *, quarantine: bool) -> S
         why = f"{node} gave the attempt up before it had prepared"
         return step.then(stop(after, StopReason.LAUNCH_REFUSED, why, rules))
     if node not in record.exited:  # how its ranks ended is still on the way: wait for it, bounded
-        return replace(step, set_timers=(timer(record, TimerKind.STOP, rules.stop_grace_s),))
+        return replace(step, set_timers=(timer(record, TimerKind.STOP, rules.evidence_wait_s),))
     return step
 
 

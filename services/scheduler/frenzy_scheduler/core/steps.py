@@ -23,12 +23,15 @@ class Rules:
     """Limits in seconds, from settings and from the job's specification.
 
     ``reports`` says that the job's program reports training steps; a user's own script may not.
+    ``evidence_wait_s`` bounds the wait for evidence that must still be on its way. It is far above
+    the bus's redelivery time: what a killed replica had in hand comes again only after that.
     """
 
     prepare_timeout_s: float = 120.0
     go_timeout_s: float = 60.0
     first_report_timeout_s: float = 1800.0
     stop_grace_s: float = 30.0
+    evidence_wait_s: float = 180.0
     backoff_base_s: float = 10.0
     backoff_max_s: float = 600.0
     replan_timeout_s: float = 30.0

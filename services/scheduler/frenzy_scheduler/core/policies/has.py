@@ -7,11 +7,25 @@ docs/explanation/has.md.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
 
 from frenzy_scheduler.core.decisions import QueuedJob
 from frenzy_scheduler.core.snapshot import Snapshot
 from frenzy_shared.domain.placement import DeviceRef, Placement
 from frenzy_shared.domain.plan import ResourcePlan
+
+# What makes plans alike. Bucket sizes are tuning for a kind's memory, not parallelism.
+_DEGREES: Final = attrgetter(
+    "zero_stage",
+    "data",
+    "tensor",
+    "pipeline",
+    "micro_batch_size",
+    "gradient_accumulation_steps",
+    "precision",
+    "activation_checkpointing",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +51,8 @@ def by_arrival(queue: Sequence[QueuedJob]) -> Sequence[QueuedJob]:
 
 def first_that_fits(job: QueuedJob, snapshot: Snapshot) -> Placement | None:
     """Return devices for the job's first plan that idle devices can serve."""
+    if not any(plan.device_count <= snapshot.idle(plan.kind) for plan in job.plans):
+        return None
     for plan in plan_order(job.plans, snapshot):
         devices = best_fit(plan, snapshot)
         if devices:
@@ -52,7 +68,8 @@ def plan_order(plans: Sequence[ResourcePlan], snapshot: Snapshot) -> Iterator[Re
     """
     groups: dict[tuple[object, ...], list[ResourcePlan]] = {}
     for plan in plans:
-        groups.setdefault(_shape(plan), []).append(plan)
+        shape = (plan.device_count, plan.single_node, _DEGREES(plan.parallelism))
+        groups.setdefault(shape, []).append(plan)
     for group in groups.values():
         if len(group) > 1:
             group.sort(key=lambda plan: (snapshot.memory_bytes(plan.kind), plan.kind))
@@ -77,20 +94,3 @@ def best_fit(plan: ResourcePlan, snapshot: Snapshot) -> tuple[DeviceRef, ...]:
         if len(chosen) == plan.device_count:
             break
     return tuple(chosen)
-
-
-def _shape(plan: ResourcePlan) -> tuple[object, ...]:
-    """Return what makes plans alike. Bucket sizes are tuning for a kind, not parallelism."""
-    degrees = plan.parallelism
-    return (
-        plan.device_count,
-        plan.single_node,
-        degrees.zero_stage,
-        degrees.data,
-        degrees.tensor,
-        degrees.pipeline,
-        degrees.micro_batch_size,
-        degrees.gradient_accumulation_steps,
-        degrees.precision,
-        degrees.activation_checkpointing,
-    )
