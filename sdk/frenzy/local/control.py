@@ -63,7 +63,7 @@ def start(layout: Layout) -> None:
     with layout.log("supervisor").open("ab") as log:
         subprocess.Popen(
             [sys.executable, "-P", "-m", "frenzy.local", str(layout.root)],
-            env=servers.child_environment(),
+            env=servers.child_environment(layout),
             cwd=layout.root,
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -55,6 +55,11 @@ class Layout:
         return self.root / "blobs"
 
     @property
+    def temporary(self) -> Path:
+        """Return the folder for what processes and ranks write beside their data (TMPDIR)."""
+        return self.root / "tmp"
+
+    @property
     def checkpoints(self) -> Path:
         """Return the folder of checkpoints and models, one below it per job."""
         return self.root / "checkpoints"
@@ -80,7 +85,8 @@ class Layout:
         """
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for folder in (self.logs, self.configs, self.blobs, self.checkpoints):
+            folders = (self.logs, self.configs, self.blobs, self.checkpoints, self.temporary)
+            for folder in folders:
                 folder.mkdir(exist_ok=True)
             probe = self.root / f".probe-{os.getpid()}"
             probe.write_bytes(b"\0" * 4096)

@@ -76,8 +76,13 @@ def require_packages() -> None:
         )
 
 
-def child_environment() -> dict[str, str]:
+def child_environment(layout: Layout) -> dict[str, str]:
     """Return what every child inherits: how to find programs, nothing of the caller's secrets."""
-    passed = ("HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+    passed = ("HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
     found = {name: os.environ[name] for name in passed if name in os.environ}
-    return {**found, "PATH": os.environ.get("PATH", os.defpath), "PYTHONUNBUFFERED": "1"}
+    return {
+        **found,
+        "PATH": os.environ.get("PATH", os.defpath),
+        "TMPDIR": str(layout.temporary),
+        "PYTHONUNBUFFERED": "1",
+    }

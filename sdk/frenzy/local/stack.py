@@ -83,7 +83,7 @@ class _Maker:
         return ChildSpec(
             name=name,
             argv=argv,
-            environment=servers.child_environment(),
+            environment=servers.child_environment(self.layout),
             folder=self.layout.root,
             log=self.layout.log(name),
             ready=ready,
@@ -143,7 +143,7 @@ class _Maker:
         data.mkdir(parents=True, exist_ok=True)
         (metrics,) = free_ports(1)
         environment = {
-            **servers.child_environment(),
+            **servers.child_environment(self.layout),
             **_TIMING,
             **self.options.settings,
             "FRENZY_NATS_URL": self.nats_url,

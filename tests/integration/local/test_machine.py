@@ -154,11 +154,11 @@ async def test_drain_asks_living_shims_only(tmp_path, sleeper):
     assert not (old / "stop.json").exists()
 
 
-def test_children_inherit_no_secrets(monkeypatch):
+def test_children_inherit_no_secrets(monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     monkeypatch.setenv("FRENZY_TOKEN", "x")
     monkeypatch.setenv("PYTHONPATH", "x")
-    environment = servers.child_environment()
+    environment = servers.child_environment(Layout(tmp_path))
     assert environment.keys() <= {
         *("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH"),
         *("CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED"),
