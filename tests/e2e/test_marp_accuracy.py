@@ -7,7 +7,6 @@ FRENZY_ACCURACY_SEED chooses another draw; any must pass. All 24 configurations 
 import os
 
 import pytest
-
 from benchmarks.memory.configurations import draw
 from benchmarks.memory.runs import compare
 

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 
+from tests.support.state import submission
+
 from frenzy_shared.bus.nats import NatsBus
 from frenzy_shared.domain.cluster import Device
 from frenzy_shared.domain.job import JobState
@@ -15,7 +17,6 @@ from frenzy_shared.messages.v1 import PlanReply, PlanRequest
 from frenzy_shared.outbox import OutboxRelay
 from frenzy_shared.state.port import NodeRegistration
 from frenzy_shared.state.redis import RedisStore
-from tests.support.state import submission
 
 SPEC = {"model": "gpt2-tiny", "data": "node:/text", "global_batch_size": 4}
 

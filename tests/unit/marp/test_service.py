@@ -2,6 +2,7 @@ import asyncio
 import json
 
 import pytest
+from tests.support.state import FakeClock, submission
 
 from frenzy_marp.service import Marp
 from frenzy_marp.settings import MarpSettings
@@ -16,7 +17,6 @@ from frenzy_shared.outbox import OutboxRelay
 from frenzy_shared.state.memory import MemoryStore
 from frenzy_shared.state.port import Change, NodeRegistration
 from frenzy_shared.telemetry import configure
-from tests.support.state import FakeClock, submission
 
 SPEC = {"model": "gpt2-tiny", "data": "node:/text", "global_batch_size": 4}
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from frenzy_marp.core.deepspeed_config import bucket_elements
 from frenzy_shared.catalog.gpus import GpuModel, find_gpu
 from frenzy_shared.domain.cluster import KindSummary
 from frenzy_shared.domain.model import Pins, TrainingSetup
@@ -83,7 +82,9 @@ def options(
                 yield Option(devices, stage, precision, checkpointing, micro_batches)
 
 
-def parallelism(setup: TrainingSetup, option: Option, micro_batch: int) -> ParallelismPlan:
+def parallelism(
+    setup: TrainingSetup, option: Option, micro_batch: int, bucket: int
+) -> ParallelismPlan:
     """Return the plan of an option with one of its micro-batches; the global batch is exact."""
     return ParallelismPlan(
         zero_stage=option.zero_stage,
@@ -94,7 +95,7 @@ def parallelism(setup: TrainingSetup, option: Option, micro_batch: int) -> Paral
         gradient_accumulation_steps=setup.global_batch_size // (option.devices * micro_batch),
         precision=option.precision,
         activation_checkpointing=option.checkpointing,
-        reduce_bucket_elements=bucket_elements(setup.model),
+        reduce_bucket_elements=bucket,
     )
 
 

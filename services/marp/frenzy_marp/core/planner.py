@@ -1,8 +1,8 @@
 """Make plans: every way to run a job on the kinds that a cluster has, best first.
 
 Exhaustive where it matters, pruned where memory is monotone: more sequences in a micro-batch
-never need less, a higher ZeRO stage or checkpointing never needs more worth having once the
-cheaper option fits the whole share of a device. The global batch is always kept exactly.
+never need less, and a higher ZeRO stage or checkpointing is not worth its price once a cheaper
+option fits a device's share in a few micro-steps. The global batch is always kept exactly.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from frenzy_marp.core.candidates import (
     parallelism,
     precision_of,
 )
-from frenzy_marp.core.deepspeed_config import deepspeed_config
-from frenzy_marp.core.memory.analytical import Peak, predict_peak
+from frenzy_marp.core.deepspeed_config import bucket_elements, deepspeed_config
+from frenzy_marp.core.memory.analytical import Peak, floor_bytes, predict_peak
 from frenzy_marp.core.memory.estimate import DeviceTraits, estimate, required_bytes
 from frenzy_marp.core.refusals import (
     excluded,
@@ -40,10 +40,12 @@ from frenzy_shared.domain.plan import (
     PlanSet,
     RefusedPlan,
     ResourcePlan,
+    SpeedEstimate,
 )
 from frenzy_shared.units import format_bytes
 
 MAX_PLANS: Final = 32
+_FEW_MICRO_STEPS: Final = 4  # a larger micro-batch than this leaves cannot repay its price
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,14 @@ class _Context:
                 cuda=not self.emulated,
             )
         return found
+
+    def fits(self, plan: ParallelismPlan) -> bool:
+        """Tell whether a plan fits; the many that cannot are told apart cheaply."""
+        return self.at_least(plan) <= self.kind.memory_bytes >= self.required(plan)
+
+    def at_least(self, plan: ParallelismPlan) -> int:
+        floor = floor_bytes(self.setup.model, self.setup.sequence_length, plan)
+        return round(floor * self.correction)
 
     def required(self, plan: ParallelismPlan) -> int:
         return required_bytes(
@@ -131,7 +141,7 @@ def _plan_kind(context: _Context) -> list[ResourcePlan] | RefusedPlan:
         return no_precision(kind, pins)
     fitting, nearest = _search(context)
     if fitting:
-        return _front([_resource_plan(context, plan) for plan in fitting])
+        return [_resource_plan(context, plan, speed) for plan, speed in _front(context, fitting)]
     if nearest is None:
         return no_split(context.setup, kind, pins)
     return too_large(kind, nearest, context.memory(nearest), _culprit(context))
@@ -142,20 +152,20 @@ def _search(context: _Context) -> tuple[list[ParallelismPlan], ParallelismPlan |
     precision = precision_of(context.gpu, context.pins)
     fitting: list[ParallelismPlan] = []
     misses: list[ParallelismPlan] = []
-    complete = 0  # the device count whose whole share fitted in one micro-batch
+    settled = 0  # the device count for which a cheaper option is good enough
     if precision is None:
         return [], None
     for option in options(context.setup, context.kind, context.pins, precision):
-        if option.devices == complete:
+        if option.devices == settled:
             continue
         fit, miss = _largest_fit(context, option)
         if fit is not None:
             fitting.append(fit)
-            if fit.gradient_accumulation_steps == 1 and _unchecked(fit):
-                complete = option.devices
+            if fit.gradient_accumulation_steps <= _FEW_MICRO_STEPS and _unchecked(fit):
+                settled = option.devices
         elif miss is not None:
             misses.append(miss)
-    return fitting, min(misses, key=context.required, default=None)
+    return fitting, min(misses, key=context.at_least, default=None)
 
 
 def _largest_fit(
@@ -165,9 +175,10 @@ def _largest_fit(
     low, high = 0, len(option.micro_batches)  # fits below low, does not fit from high on
     fit = miss = None
     middle = high - 1  # most often everything fits
+    bucket = bucket_elements(context.setup.model)
     while low < high:
-        plan = parallelism(context.setup, option, option.micro_batches[middle])
-        if context.required(plan) <= context.kind.memory_bytes:
+        plan = parallelism(context.setup, option, option.micro_batches[middle], bucket)
+        if context.fits(plan):
             fit, low = plan, middle + 1
         else:
             miss, high = plan, middle
@@ -196,7 +207,7 @@ def _culprit(context: _Context) -> str:
     return ", ".join(names) if together else ""
 
 
-def _resource_plan(context: _Context, plan: ParallelismPlan) -> ResourcePlan:
+def _resource_plan(context: _Context, plan: ParallelismPlan, speed: SpeedEstimate) -> ResourcePlan:
     kind = context.kind
     # Nothing overlaps with gathering on a CPU: looking ahead would only cost memory.
     prefetch = 0 if context.emulated else plan.reduce_bucket_elements
@@ -211,7 +222,7 @@ def _resource_plan(context: _Context, plan: ParallelismPlan) -> ResourcePlan:
         single_node=False,
         parallelism=plan,
         memory=context.memory(plan),
-        speed=estimate_speed(context.setup, plan, kind, context.gpu),
+        speed=speed,
         deepspeed_config=deepspeed_config(context.setup, plan, prefetch=prefetch),
         environment={} if context.emulated else _CUDA_ENVIRONMENT,
     )
@@ -220,12 +231,18 @@ def _resource_plan(context: _Context, plan: ParallelismPlan) -> ResourcePlan:
 _CUDA_ENVIRONMENT: Final = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 
 
-def _front(plans: list[ResourcePlan]) -> list[ResourcePlan]:
+def _front(
+    context: _Context, plans: list[ParallelismPlan]
+) -> list[tuple[ParallelismPlan, SpeedEstimate]]:
     """Keep, of one kind, the fastest plan per device count that beats every smaller one."""
-    kept: list[ResourcePlan] = []
-    for plan in sorted(plans, key=lambda p: (p.device_count, p.speed.total_s)):
-        if not kept or plan.speed.total_s < kept[-1].speed.total_s:
-            kept.append(plan)
+    timed = [
+        (plan, estimate_speed(context.setup, plan, context.kind, context.gpu)) for plan in plans
+    ]
+    timed.sort(key=lambda item: (item[0].world_size, item[1].total_s))
+    kept: list[tuple[ParallelismPlan, SpeedEstimate]] = []
+    for plan, speed in timed:
+        if not kept or speed.total_s < kept[-1][1].total_s:
+            kept.append((plan, speed))
     return kept
 
 

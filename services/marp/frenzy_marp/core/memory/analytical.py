@@ -27,6 +27,7 @@ from frenzy_shared.domain.plan import (
 _FP32: Final = 4
 _INT64: Final = 8
 _COUNTABLE: Final = 2**55  # bytes; beyond it sums would leave 64 bits, and no device comes near
+_SUB_GROUP_ELEMENTS: Final = 500_000_000  # below DeepSpeed's, whose groups end at a parameter
 _SCALARS: Final = 20 * 512  # losses, norms, scales: a block each
 
 
@@ -89,8 +90,7 @@ def predict_peak(
     ``cuda``: AdamW updates many tensors at once there (foreach), and ZeRO-3 gathers one bucket
     ahead; on a CPU neither is so.
     """
-    element = element_bytes(plan.precision)
-    floor = _floor(model, length, plan, element)
+    floor = floor_bytes(model, length, plan)
     if floor > _COUNTABLE:
         return Peak(floor, "every moment", (MemoryTerm(name="at least", size_bytes=floor),))
     parts = _parts(model, attention, length, plan, cuda=cuda)
@@ -112,11 +112,21 @@ def predict_peak(
     return _named(parts, highest)
 
 
-def _floor(model: ModelArchitecture, length: int, plan: ParallelismPlan, element: int) -> int:
-    """Return a cheap lower bound, for sizes that no machine integer holds."""
+def floor_bytes(model: ModelArchitecture, length: int, plan: ParallelismPlan) -> int:
+    """Return a lower bound of the peak that costs nothing to compute.
+
+    Weights and Adam's states, with the larger of the optimizer step and the loss (12 bytes a
+    logit, one kept tensor a layer).
+    """
+    element = element_bytes(plan.precision)
+    parameters = model.num_parameters
+    own = parameters // (plan.data if plan.zero_stage else 1)
     shards = plan.data if plan.zero_stage == 3 else 1
-    logits = plan.micro_batch_size * length * max(model.vocab_size, model.intermediate_size)
-    return element * (model.num_parameters // shards + logits)
+    tokens = plan.micro_batch_size * length
+    kept = tokens * model.hidden_size * model.num_layers * element
+    loss = 12 * tokens * model.vocab_size + kept
+    step = 12 * min(own, _SUB_GROUP_ELEMENTS) if plan.zero_stage else 0
+    return element * (parameters // shards) + 8 * own + max(step, loss)
 
 
 def persistence_threshold(model: ModelArchitecture) -> int:
