@@ -166,7 +166,7 @@ pins_strategy = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(
     resources=pins_strategy,
     batch=st.integers(1, 24),

@@ -35,7 +35,7 @@ def relaxations(pins: Pins) -> Iterator[tuple[str, Pins]]:
 
 def unsupported_degrees(pins: Pins) -> tuple[RefusedPlan, ...]:
     """Refuse tensor and pipeline degrees above 1, which this release does not run."""
-    found = []
+    found: list[RefusedPlan] = []
     for name, value in (("tensor", pins.tensor), ("pipeline", pins.pipeline)):
         if value not in (None, 1):
             found.append(

@@ -69,15 +69,15 @@ class Tape:
     live: int = 0
     num_saves: int = 0
     peaks: list[int] = field(default_factory=lambda: [0])
-    handing: list[int] = field(default_factory=list)
-    parameters: list[int] = field(default_factory=list)  # bytes, in the order handed over
+    handing: list[int] = field(default_factory=list[int])
+    parameters: list[int] = field(default_factory=list[int])  # bytes, in the order handed over
     gathers: bool = False
     _stopped: bool = False
     _waiting: Storage | None = None
-    _nodes: list[_Node] = field(default_factory=list)
-    _scope: list[Value] = field(default_factory=list)
-    _emitted: list[tuple[Value, Storage]] = field(default_factory=list)
-    _handed: list[Storage] = field(default_factory=list)
+    _nodes: list[_Node] = field(default_factory=list[_Node])
+    _scope: list[Value] = field(default_factory=list[Value])
+    _emitted: list[tuple[Value, Storage]] = field(default_factory=list[tuple[Value, Storage]])
+    _handed: list[Storage] = field(default_factory=list[Storage])
 
     # -- forward ------------------------------------------------------------------------------
 
