@@ -1,1 +1,1 @@
-"""The discrete-event simulator (drives the scheduler core)."""
+"""Drive the scheduler's own ``cycle`` with a virtual clock: months of a cluster in seconds."""

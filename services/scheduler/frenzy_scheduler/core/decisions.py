@@ -1,13 +1,30 @@
 """What goes into a scheduling cycle and what comes out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from frenzy_scheduler.core.snapshot import Snapshot
 from frenzy_shared.domain.ids import JobId
 from frenzy_shared.domain.placement import Placement
 from frenzy_shared.domain.plan import RefusedPlan, ResourcePlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What is known of a job's past and of its rest.
+
+    ``steps_left`` is None when nobody knows how long the job is. ``restart_s`` is the price of
+    stopping a running job and starting it elsewhere: checkpoint, start, restore.
+    """
+
+    steps_left: float | None = None
+    attained_device_s: float = 0.0  # device-seconds that the job has had
+    arrived_ms: int = 0
+    restart_s: float = 0.0
+
+
+NEW: Final = Progress()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +42,33 @@ class QueuedJob:
     version: int = 0
     not_before_ms: int = 0
     message: str = ""  # what the record says about the last attempt
+    progress: Progress = NEW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningJob:
+    """One job that holds devices. ``plans`` are all it could run with, its own among them."""
+
+    id: JobId
+    sequence: int
+    plans: tuple[ResourcePlan, ...]
+    placement: Placement
+    version: int = 0
+    placed_ms: int = 0  # when it got the devices that it holds
+    preemptible: bool = True
+    progress: Progress = NEW
+
+    @property
+    def plan(self) -> ResourcePlan | None:
+        """Return the plan that it runs with; None when ``plans`` have been renewed since."""
+        return next((plan for plan in self.plans if plan.id == self.placement.plan), None)
+
+
+def seconds_left(progress: Progress, plan: ResourcePlan) -> float:
+    """Predict how long a job trains from now on with ``plan``, start-up of the ranks aside."""
+    if progress.steps_left is None:
+        return plan.speed.total_s
+    return progress.steps_left * plan.speed.step_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +94,34 @@ class Hold:
     behind: JobId | None = None
 
 
-Decision = Place | Hold
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preempt:
+    """Take the devices of a running job; it checkpoints and waits again."""
+
+    job: JobId
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize:
+    """Stop a running job at a checkpoint and go on with another plan on these devices."""
+
+    job: JobId
+    version: int
+    placement: Placement
+
+
+Decision = Place | Preempt | Resize | Hold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """All that an ``Allocator`` looks at. ``running`` jobs hold devices of ``snapshot``."""
+
+    queue: Sequence[QueuedJob]  # those that may start now and have a plan
+    running: Sequence[RunningJob]
+    snapshot: Snapshot
+    now_ms: int
 
 
 class Policy(Protocol):
@@ -72,4 +143,30 @@ class Policy(Protocol):
 
     def place(self, job: QueuedJob, snapshot: Snapshot) -> Placement | None:
         """Choose devices that are idle in ``snapshot``, all of one plan; None when none fits."""
+        ...
+
+
+@runtime_checkable
+class Allocator(Protocol):
+    """A strategy that looks at all jobs at once and says which plan each should run with.
+
+    ``cycle`` chooses the devices, in the order of the answer: best fit, gangs whole. Where a plan
+    does not fit the nodes, a running job stays where it is if it can, and a waiting one waits.
+    """
+
+    @property
+    def name(self) -> str:
+        """Return the name that settings and the command line use."""
+        ...
+
+    @property
+    def preemptive(self) -> bool:
+        """Tell whether running jobs may be stopped, moved or resized."""
+        ...
+
+    def allocate(self, view: View) -> Mapping[JobId, ResourcePlan]:
+        """Return the plan of every job that should run, in the order in which to place them.
+
+        A running job that is left out is preempted, unless this strategy is not preemptive.
+        """
         ...

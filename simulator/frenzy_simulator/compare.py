@@ -1,0 +1,131 @@
+"""Run several policies on the same workload, each in its own process."""
+
+import os
+import queue as queues
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from multiprocessing import Manager, get_context
+from typing import Any, Final
+
+from frenzy_scheduler.core.policies import ALLOCATORS, POLICIES, strategy_named
+from frenzy_scheduler.core.policies.has import Has
+from frenzy_shared.domain.cluster import NodeRecord, summarize_kinds
+from frenzy_simulator.bound import bound_avg_s
+from frenzy_simulator.engine import Simulation
+from frenzy_simulator.errors import InvalidScenario
+from frenzy_simulator.jobs import SimJob
+from frenzy_simulator.metrics import Summary, summarize
+from frenzy_simulator.scenario import Scenario
+from frenzy_simulator.throughput import Marp
+from frenzy_simulator.users import ManualUsers
+
+MANUAL: Final = "manual"  # people choose GPUs; a free GPU goes to the first who can use it
+NAMES: Final = (*(one.name for one in POLICIES), *(one.name for one in ALLOCATORS), MANUAL)
+_REPORTS: Final = 200  # of progress, per policy
+
+Progress = Callable[[str, int, int], None]  # policy, jobs that are over, jobs in all
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One workload, one cluster, one scenario, several policies."""
+
+    jobs: Sequence[SimJob]
+    nodes: Sequence[NodeRecord]
+    policies: Sequence[str]
+    scenario: Scenario
+
+    def __post_init__(self) -> None:
+        """Refuse unknown and repeated policies before anything runs."""
+        for name in self.policies:
+            if name not in NAMES:
+                raise InvalidScenario(
+                    f"no policy is called {name[:40]!r}",
+                    suggestions=[f"known policies: {', '.join(NAMES)}"],
+                )
+        if not self.policies or len(set(self.policies)) < len(self.policies):
+            raise InvalidScenario("name at least one policy, and each only once")
+
+    def run(self, progress: Progress | None = None) -> list[Summary]:
+        """Simulate every policy, as many at once as there are cores, in the order given."""
+        workers = min(len(self.policies), len(os.sched_getaffinity(0)))
+        if workers == 1:
+            return [self.run_one(name, progress) for name in self.policies]
+        with (
+            Manager() as manager,
+            ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
+        ):
+            reports: queues.Queue[tuple[str, int, int]] = manager.Queue()
+            runs = [pool.submit(_run, self, name, reports) for name in self.policies]
+            _relay(reports, runs, progress)
+            return [run.result() for run in runs]
+
+    def run_one(self, policy: str, progress: Progress | None = None) -> Summary:
+        """Simulate one policy in this process."""
+        kinds = summarize_kinds(self.nodes)
+        users = ManualUsers(kinds=kinds, seed=self.scenario.seed) if policy == MANUAL else None
+        strategy = Has() if policy == MANUAL else strategy_named(policy)
+        if strategy is None:
+            raise InvalidScenario(f"no policy is called {policy!r}")
+        simulation = Simulation(
+            jobs=self.jobs,
+            nodes=self.nodes,
+            model=Marp(kinds),
+            strategy=strategy,
+            scenario=self.scenario,
+            users=users,
+            name=policy,
+        )
+        return summarize(simulation.run(_thinned(policy, progress)))
+
+    def bound_avg_jct_s(self) -> float:
+        """Return the lower bound on the average completion time."""
+        kinds = summarize_kinds(self.nodes)
+        devices = {kind.kind: kind.total for kind in kinds}
+        return bound_avg_s(self.jobs, Marp(kinds), devices, self.scenario)
+
+
+def as_json(summaries: Sequence[Summary], bound_s: float) -> dict[str, Any]:
+    """Return results as the command writes them."""
+    return {"policies": [one.as_json() for one in summaries], "bound_avg_jct_s": bound_s}
+
+
+def _run(
+    comparison: Comparison, policy: str, reports: "queues.Queue[tuple[str, int, int]]"
+) -> Summary:
+    return comparison.run_one(policy, lambda *report: reports.put(report))
+
+
+def _thinned(policy: str, progress: Progress | None) -> Callable[[int, int], None] | None:
+    """Report progress only when it moved by a visible amount."""
+    if progress is None:
+        return None
+    last = -1
+
+    def watch(done: int, total: int) -> None:
+        nonlocal last
+        step = done * _REPORTS // max(total, 1)
+        if step > last:
+            last = step
+            progress(policy, done, total)
+
+    return watch
+
+
+def _relay(
+    reports: "queues.Queue[tuple[str, int, int]]",
+    runs: Sequence[Future[Summary]],
+    progress: Progress | None,
+) -> None:
+    """Pass on what the processes report until all are over."""
+    while True:
+        over = not wait(runs, timeout=0).not_done
+        try:
+            report = reports.get(timeout=0.2)
+        except queues.Empty:
+            if over:
+                return
+            continue
+        if progress is not None:
+            progress(*report)

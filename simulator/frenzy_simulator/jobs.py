@@ -1,0 +1,43 @@
+"""The jobs of a simulation."""
+
+from dataclasses import dataclass
+
+from frenzy_shared.domain.ids import JobId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What is trained: a model preset, tokens per sequence, sequences per optimizer step."""
+
+    model: str
+    sequence_length: int
+    global_batch_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceJob:
+    """One job as a trace tells it. ``duration_s`` is what it took on ``gpus_requested`` GPUs."""
+
+    id: JobId
+    submit_s: float
+    duration_s: float
+    gpus_requested: int
+    model_or_class: str = ""
+    user_vc: str = ""
+    status: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimJob:
+    """One job as the simulator runs it: ``steps`` optimizer steps of a workload.
+
+    ``gpus_requested`` is only what a user would have asked for; Frenzy's policies do not see it.
+    """
+
+    id: JobId
+    sequence: int  # arrival order, from 1
+    submit_s: float
+    workload: Workload
+    steps: float
+    gpus_requested: int
+    user_vc: str = ""

@@ -1,0 +1,43 @@
+"""What a simulation found out, job by job."""
+
+from dataclasses import dataclass, field
+
+from frenzy_shared.domain.ids import JobId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOutcome:
+    """One job's story in seconds. ``alone_s`` is what it takes on an empty cluster.
+
+    ``mean_open`` is how many jobs were in the system, on average, while this one was.
+    """
+
+    id: JobId
+    submit_s: float
+    finish_s: float
+    wait_s: float
+    alone_s: float
+    device_s: float
+    restart_device_s: float
+    preemptions: int
+    ooms: int
+    mean_open: float
+
+    @property
+    def completion_s(self) -> float:
+        """Return the time from submission to the end."""
+        return self.finish_s - self.submit_s
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """All that one policy did with one workload. ``never`` are jobs that fit no plan at all."""
+
+    policy: str
+    devices: int
+    done: list[JobOutcome] = field(default_factory=list)
+    never: list[JobId] = field(default_factory=list)
+    unfinished: list[JobId] = field(default_factory=list)  # the cluster shrank below every plan
+    decision_ns: list[int] = field(default_factory=list)
+    preemptions: int = 0
+    node_failures: int = 0
