@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-import yaml
-
 from frenzy_shared.errors import FieldProblem, InvalidModelConfig, InvalidSpec
 from frenzy_shared.messages import spec as wire
+from frenzy_shared.messages.yaml import load_yaml
 
 _PATH_FIELDS: Final = ("data", "tokenizer", "workdir")
 _REFERENCE: Final = ("blob:", "node:")
@@ -70,29 +69,9 @@ def read(source: SpecSource, base: Path | None = None) -> LocalSpec:
     elif isinstance(source, Mapping):
         document, folder = dict(source), Path.cwd()
     else:
-        document, folder = parse_yaml(_read_file(Path(source))), Path(source).resolve().parent
+        path = Path(source)
+        document, folder = load_yaml(_read_file(path), str(path)), path.resolve().parent
     return localize(document, base or folder)
-
-
-def parse_yaml(text: str) -> dict[str, Any]:
-    """Decode YAML (or JSON) text of a specification.
-
-    Raises:
-        InvalidSpec: not YAML, a tag or an alias bomb, or not a mapping.
-    """
-    try:
-        document = yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
-        detail = " ".join(str(error).split())
-        raise InvalidSpec(f"the specification is not valid YAML: {detail}") from None
-    except RecursionError:
-        raise InvalidSpec("the specification is nested too deeply") from None
-    if not isinstance(document, dict):
-        raise InvalidSpec(
-            "a job specification is a mapping of keys to values",
-            suggestions=("begin with: model: gpt2-tiny",),
-        )
-    return document
 
 
 def localize(document: Mapping[str, Any], base: Path) -> LocalSpec:
@@ -115,15 +94,6 @@ def wrong_field(name: str, detail: str, suggestions: tuple[str, ...] = ()) -> In
     """Build the error for one wrong field."""
     problem = FieldProblem(pointer=f"/{name}", detail=detail)
     return InvalidSpec(f"{name}: {detail}", problems=(problem,), suggestions=suggestions)
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """Safe YAML without aliases: a specification has no use for them, a bomb has."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases (*name) are not allowed")
-        return super().compose_node(parent, index)
 
 
 def _read_file(path: Path) -> str:

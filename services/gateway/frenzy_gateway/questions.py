@@ -42,6 +42,8 @@ class Questions:
         return None if reply is None or reply.error else reply
 
     async def _ask(self, subject: str, question: Wire, kind: type[R], timeout_s: float) -> R | None:
+        if not self.bus.connected:
+            return None  # known to be silent: the caller need not wait for the budget to pass
         headers = {"traceparent": traceparent()}
         try:
             payload = await self.bus.request(

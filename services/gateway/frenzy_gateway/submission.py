@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
+from frenzy_shared.domain.cluster import kinds_digest
 from frenzy_shared.domain.ids import RESERVED_PROJECTS, JobId, ProjectName, is_name
 from frenzy_shared.domain.job import JobRecord, JobState
 from frenzy_shared.domain.plan import PlanSet, RefusedPlan
@@ -166,10 +167,14 @@ def planning_error(reply: PlanReply) -> FrenzyError:
 
 
 def objection(reply: PlanReply, *, force_queue: bool) -> FrenzyError | None:
-    """Return why a job must not be accepted; None when MARP has no definite objection."""
+    """Return why a job must not be accepted; None when MARP has no definite objection.
+
+    That nothing fits a cluster without devices says nothing about the job: it waits for nodes.
+    """
     if reply.plans is not None:
-        fits = reply.plans.feasible or force_queue
-        return None if fits else refusal(reply.plans)
+        no_devices = reply.plans.kinds_digest == kinds_digest(())
+        accepted = reply.plans.feasible or force_queue or no_devices
+        return None if accepted else refusal(reply.plans)
     kind = _definite(reply)
     waits = kind is NoFeasiblePlan and force_queue
     return None if kind is None or waits else planning_error(reply)

@@ -19,7 +19,7 @@ from frenzy_shared.domain.ids import JobId
 from frenzy_shared.domain.job import JobRecord, JobState, StopReason
 from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.domain.transitions import transition
-from frenzy_shared.errors import FrenzyError, InvalidSpec
+from frenzy_shared.errors import FrenzyError, InvalidSpec, Unavailable
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.codec import to_json
 from frenzy_shared.messages.envelope import CloudEvent, short_kind
@@ -110,19 +110,27 @@ class Marp:
         digest = kinds_digest(kinds)
         waiting = await self.state.jobs_in(frozenset({JobState.SUBMITTED, JobState.QUEUED}))
         for record in waiting:
-            if record.state is JobState.SUBMITTED:
-                await self._plan_submitted(record)
-                continue
-            plans = await self.state.plans(record.id)
-            if plans is None or plans.kinds_digest != digest:
-                await self._plan_again(record, plans, kinds)
+            try:
+                await self._renew(record, digest, kinds)
+            except Unavailable:
+                raise
+            except Exception:  # one job that cannot be planned must not stop all others
+                log.exception("job %s could not be planned", record.id, extra={"job": record.id})
+
+    async def _renew(self, record: JobRecord, digest: str, kinds: tuple[KindSummary, ...]) -> None:
+        if record.state is JobState.SUBMITTED:
+            await self._plan_submitted(record)
+            return
+        plans = await self.state.plans(record.id)
+        if plans is None or plans.kinds_digest != digest:
+            await self._plan_again(record, plans, kinds)
 
     async def _plan_submitted(self, record: JobRecord) -> None:
         kinds = await self._kinds()
         try:
             plans = await self._plans_of(record, await self.state.plans(record.id), kinds)
         except FrenzyError as error:
-            if error.code == "unavailable":
+            if isinstance(error, Unavailable):
                 raise
             await self._fail(record, error.message)
             return

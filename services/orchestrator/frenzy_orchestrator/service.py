@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pydantic import ValidationError
@@ -53,6 +53,7 @@ class Agent:
     _answered_at: float = 0.0
     _confirmed: bool = False  # an answer came to a heartbeat with our epoch
     _reregistered: bool = False
+    _again: asyncio.Event = field(default_factory=asyncio.Event)  # beat without waiting
 
     async def heartbeats(self, stop: asyncio.Event) -> None:
         """Take up what runs here, register, then exchange state until ``stop``.
@@ -64,7 +65,7 @@ class Agent:
         self.roster.take_up_all()
         pokes = await self.bus.subscribe(subjects.desired(self.node), self._poked)
         try:
-            await every(self.heartbeat_s, stop, self._beat)
+            await every(self.heartbeat_s, stop, self._beat, wake=self._again)
         finally:
             await pokes.stop()
             await self.roster.leave()
@@ -119,6 +120,7 @@ class Agent:
         if not self.epoch and not desired.fenced:
             self.epoch = desired.epoch
             log.info("registered as %s, epoch %d", self.node, self.epoch)
+            self._again.set()  # the node is UP only after a heartbeat with this epoch
             return True
         judged = standing(set_epoch=desired.epoch, fenced=desired.fenced, own_epoch=self.epoch)
         if judged is Standing.FENCED:

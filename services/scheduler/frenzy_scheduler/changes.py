@@ -23,11 +23,15 @@ def job_change(
     """Return the change that takes the store from the record before to the record after.
 
     A step with an event always patches at least the message, because the event's id carries the
-    version that the patch makes.
+    version that the patch makes. A step without one, such as a node's evidence on the way to the
+    next state, is announced as ``updated``: every version is an event, so a reader sees a gap.
     """
     patch = _difference(step.before, step.after)
     if step.events and not patch:
         patch = {"message": step.after.message}
+    events = step.events
+    if patch and not events:
+        events = (JobEvent(kind="updated", data={"changed": sorted(patch)}),)
     return Change(
         entity=f"job:{step.before.id}",
         expect_version=step.before.version,
@@ -38,7 +42,7 @@ def job_change(
         releases=step.releases,
         set_timers=step.set_timers,
         clear_timers=step.clear_timers,
-        outbox=tuple(_message(step.after, event) for event in step.events),
+        outbox=tuple(_message(step.after, event) for event in events),
     )
 
 

@@ -46,7 +46,14 @@ TRANSITIONS: Final = (
 _BY_ENDS: Final = {(arrow.source, arrow.target): arrow for arrow in TRANSITIONS}
 
 # Job events that report progress inside a state instead of an arrow.
-PROGRESS_EVENTS: Final = ("submitted", "progressed", "checkpointed", "oom", "preempted")
+PROGRESS_EVENTS: Final = (
+    "submitted",
+    "updated",  # a record changed on the way to its next state: evidence of one node, say
+    "progressed",
+    "checkpointed",
+    "oom",
+    "preempted",
+)
 
 CANCEL_REASONS: Final = frozenset(
     {StopReason.CANCELLED_BY_USER, StopReason.CANCELLED_BY_POLICY, StopReason.SUPERSEDED}

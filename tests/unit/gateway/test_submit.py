@@ -5,6 +5,7 @@ import pytest
 from tests.unit.gateway.conftest import SPEC
 
 from frenzy_shared.auth import Role
+from frenzy_shared.domain.cluster import kinds_digest
 from frenzy_shared.domain.job import JobState
 from frenzy_shared.domain.plan import PlanSet, RefusedPlan
 from frenzy_shared.messages.v1 import PlanReply, PlanRequest
@@ -289,6 +290,12 @@ async def test_an_infeasible_answer_without_plans_is_a_refusal_too(gateway, admi
     await gateway.marp_answers(PlanReply(error_code="no_feasible_plan", error="needs 900 GiB"))
     problem(await admin.post(JOBS, json=SPEC), 422, "no_feasible_plan")
     assert (await admin.post(f"{JOBS}?force_queue=true", json=SPEC)).status_code == 201
+
+
+async def test_a_cluster_without_nodes_is_waited_for(gateway, admin):
+    nothing = PlanSet(plans=(), refused=(), kinds_digest=kinds_digest(()), message="no devices")
+    await gateway.marp_answers(PlanReply(plans=nothing))
+    assert (await admin.post(JOBS, json=SPEC)).status_code == 201
 
 
 async def test_marps_own_trouble_is_no_objection(gateway, admin):

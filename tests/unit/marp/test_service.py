@@ -4,6 +4,7 @@ import json
 import pytest
 from tests.support.state import FakeClock, submission
 
+import frenzy_marp.service
 from frenzy_marp.service import Marp
 from frenzy_marp.settings import MarpSettings
 from frenzy_shared.bus.memory import MemoryBus
@@ -240,3 +241,24 @@ async def test_the_running_service_plans_answers_and_stops(world):
         assert json.loads(answer)["plans"]["plans"]
         stop.set()
         await running
+
+
+async def test_one_job_that_cannot_be_planned_does_not_stop_the_others(world, monkeypatch):
+    await world.node()
+    await world.submit("a")
+    await world.submit("b")
+    plan = frenzy_marp.service.plan_job
+    calls = []
+
+    def fail_once(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise ZeroDivisionError
+        return plan(*arguments, **options)
+
+    monkeypatch.setattr(frenzy_marp.service, "plan_job", fail_once)
+    await world.marp.refresh()
+    states = [(await world.store.job(job)).state for job in ("a", "b")]
+    assert states == [JobState.SUBMITTED, JobState.QUEUED]
+    await world.marp.refresh()
+    assert (await world.store.job("a")).state is JobState.QUEUED

@@ -11,9 +11,10 @@ from frenzy.cli.options import File, Format, NoInput, Output, Project, Quiet, Ur
 from frenzy.client import Client
 from frenzy.errors import NoFeasiblePlan
 from frenzy.job import Job
-from frenzy.specs import LocalSpec, localize, parse_yaml, read
+from frenzy.specs import LocalSpec, localize, read
 from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.messages.codec import to_json
+from frenzy_shared.messages.yaml import load_yaml
 
 
 def plan(
@@ -106,5 +107,5 @@ def _infeasible(found: PlanSet) -> NoFeasiblePlan:
 
 def _spec(file: str) -> LocalSpec:
     if file == "-":
-        return localize(parse_yaml(sys.stdin.read()), Path.cwd())
+        return localize(load_yaml(sys.stdin.read(), "<stdin>"), Path.cwd())
     return read(file)
