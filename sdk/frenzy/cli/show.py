@@ -118,7 +118,7 @@ def plans(
                 Text(),
             ]
     else:
-        parts.append(Text(f"no plan fits: {printable(found.message)}", style="bold red"))
+        parts.append(Text(printable(found.message) or "no plan fits", style="bold red"))
     if found.refused:
         parts += [Text("refused", style="bold"), _refused_table(found.refused)]
     return Group(*parts)

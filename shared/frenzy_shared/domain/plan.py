@@ -114,8 +114,8 @@ class ResourcePlan:
     parallelism: ParallelismPlan
     memory: MemoryEstimate
     speed: SpeedEstimate
-    deepspeed_config: Mapping[str, Any] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
+    deepspeed_config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
     why: str = ""  # one sentence: what makes this plan better or worse than the ones beside it
 
 

@@ -283,7 +283,8 @@ def _summary(refused: list[RefusedPlan], kinds: tuple[KindSummary, ...]) -> str:
         default=None,
     )
     if nearest is not None:
-        blamed = f" (pinned by {nearest.pin})" if nearest.pin else ""
+        pins = dict.fromkeys(item.pin for item in pinned)
+        blamed = f" within the pins ({', '.join(pins)})" if pins else ""
         return (
             f"no plan fits{blamed}: the closest, {nearest.option}, is short of "
             f"{format_bytes(nearest.shortfall_bytes)}: {nearest.reason}"
