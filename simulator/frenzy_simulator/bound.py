@@ -58,7 +58,7 @@ def bound_avg_s(
 
 
 def _work(job: SimJob, model: ThroughputModel, steps: float) -> _Work | None:
-    plans = model.plans(job.workload)
+    plans = model.plans(job.setup)
     if not plans:
         return None
     seconds: dict[str, float] = {}

@@ -114,11 +114,11 @@ class _Engine:
 
     def _arrive(self, job: SimJob) -> bool:
         self._ahead -= 1
-        plans = self._given.model.plans(job.workload)
+        plans = self._given.model.plans(job.setup)
         if not plans:
             self.outcome.never.append(job.id)
             return False
-        size = self._given.model.checkpoint_bytes(job.workload)
+        size = self._given.model.checkpoint_bytes(job.setup)
         live = LiveJob(
             job=job,
             plans=plans,
@@ -166,7 +166,7 @@ class _Engine:
         users = self._given.users
         if users is None:
             return
-        plans = self._given.model.plans(live.job.workload)
+        plans = self._given.model.plans(live.job.setup)
         ask = self._asks[live.job.id] = users.ask(live.job, plans, live.ooms)
         live.plans, live.queued = (ask.plan,), None
 
@@ -243,7 +243,7 @@ class _Engine:
         self._agenda.add(self._tick_ms, Kind.TICK)
 
     def _alone_s(self, live: LiveJob) -> float:
-        plans = self._given.model.plans(live.job.workload)
+        plans = self._given.model.plans(live.job.setup)
         fastest = min(plan.speed.step_s for plan in plans)
         return self._scenario.start_s + self._scenario.real_steps(live.job) * fastest
 

@@ -27,11 +27,15 @@ _DAY_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Marginals of one family of workloads. ``swing`` is the daily change of the arrival rate."""
+    """Marginals of one family of workloads. ``swing`` is the daily change of the arrival rate.
+
+    ``per_hour`` is ours: a rate that keeps a cluster of 64 mixed GPUs contended.
+    """
 
     shares: Mapping[int, float]  # GPUs -> share of jobs
     median_s: float
     sigma: float
+    per_hour: float
     swing: float = 0.0
 
 
@@ -39,16 +43,18 @@ _PHILLY_SHARES: Final = {1: 0.932, 2: 0.022, 4: 0.023, 8: 0.020, 16: 0.003}
 _HELIOS_SHARES: Final = {1: 0.56, 2: 0.11, 4: 0.10, 8: 0.18, 16: 0.03, 32: 0.02}
 
 PROFILES: Final = {
-    "philly": Profile(shares=_PHILLY_SHARES, median_s=1144, sigma=2.16),
-    "helios": Profile(shares=_HELIOS_SHARES, median_s=206, sigma=2.64),
-    "newtrace": Profile(shares=_HELIOS_SHARES, median_s=3600, sigma=1.4, swing=0.7),
+    "philly": Profile(shares=_PHILLY_SHARES, median_s=1144, sigma=2.16, per_hour=60),
+    "helios": Profile(shares=_HELIOS_SHARES, median_s=206, sigma=2.64, per_hour=60),
+    "newtrace": Profile(shares=_HELIOS_SHARES, median_s=3600, sigma=1.4, per_hour=20, swing=0.7),
 }
 
 
 def generate(
-    profile: str, jobs: int, *, per_hour: float = 20.0, largest: int, seed: int = 0
+    profile: str, jobs: int, *, per_hour: float | None = None, largest: int, seed: int = 0
 ) -> list[TraceJob]:
-    """Draw ``jobs`` jobs that arrive at ``per_hour`` on average; none asks for over ``largest``.
+    """Draw ``jobs`` jobs; none asks for more than ``largest`` GPUs.
+
+    They arrive at ``per_hour`` on average, at the profile's own rate when that is None.
 
     Raises:
         InvalidScenario: an unknown profile, or counts and rates that are not positive.
@@ -61,13 +67,14 @@ def generate(
         )
     if not 1 <= jobs <= MAX_JOBS:
         raise InvalidScenario(f"jobs is {jobs}; it must be from 1 to {MAX_JOBS}")
-    if not 0 < per_hour < math.inf:
+    hourly = found.per_hour if per_hour is None else per_hour
+    if not 0 < hourly < math.inf:
         raise InvalidScenario(f"jobs per hour is {per_hour}; it must be positive")
     draw = random.Random(f"{seed}/{profile}")  # noqa: S311 - not a secret
     at_s = 0.0
     made: list[TraceJob] = []
     for number in range(jobs):
-        rate = per_hour * (1 + found.swing * math.sin(2 * math.pi * at_s / _DAY_S)) / 3600
+        rate = hourly * (1 + found.swing * math.sin(2 * math.pi * at_s / _DAY_S)) / 3600
         at_s += draw.expovariate(rate)
         made.append(_job(f"{profile}-{number}", at_s, found, largest, draw))
     return made

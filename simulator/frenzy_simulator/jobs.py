@@ -3,15 +3,7 @@
 from dataclasses import dataclass
 
 from frenzy_shared.domain.ids import JobId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """What is trained: a model preset, tokens per sequence, sequences per optimizer step."""
-
-    model: str
-    sequence_length: int
-    global_batch_size: int
+from frenzy_shared.domain.model import TrainingSetup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +21,7 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimJob:
-    """One job as the simulator runs it: ``steps`` optimizer steps of a workload.
+    """One job as the simulator runs it: ``steps`` optimizer steps of a training set-up.
 
     ``gpus_requested`` is only what a user would have asked for; Frenzy's policies do not see it.
     """
@@ -37,7 +29,7 @@ class SimJob:
     id: JobId
     sequence: int  # arrival order, from 1
     submit_s: float
-    workload: Workload
+    setup: TrainingSetup  # of a run without end: what is planned once for all jobs alike
     steps: float
     gpus_requested: int
     user_vc: str = ""

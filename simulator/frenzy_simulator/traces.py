@@ -17,19 +17,27 @@ _MAX_FIELD: Final = 1 << 16  # characters of one cell
 
 
 def load_trace(
-    path: Path, *, limit: int | None = None, largest: int | None = None, cap: bool = False
+    path: Path,
+    *,
+    limit: int | None = None,
+    largest: int | None = None,
+    cap: bool = False,
+    resort: bool = False,
 ) -> list[TraceJob]:
     """Read a CSV trace in any known schema; the first submission becomes second 0.
 
     ``limit`` stops after that many jobs, so that a huge file costs no more than its head.
     ``largest`` is the size of the cluster: who asks for more is refused, or with ``cap`` cut.
+    ``resort`` reads the whole file and sorts it, instead of refusing one that is not sorted.
 
     Raises:
         InvalidTrace: naming the line and what is wrong with it.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as lines:
-            return parse_trace(lines, name=str(path), limit=limit, largest=largest, cap=cap)
+            return parse_trace(
+                lines, name=str(path), limit=limit, largest=largest, cap=cap, resort=resort
+            )
     except OSError as error:
         raise InvalidTrace(
             f"cannot read {path}: {error.strerror}",
@@ -46,6 +54,7 @@ def parse_trace(
     limit: int | None = None,
     largest: int | None = None,
     cap: bool = False,
+    resort: bool = False,
 ) -> list[TraceJob]:
     """Read trace lines; see ``load_trace``.
 
@@ -57,8 +66,10 @@ def parse_trace(
     jobs: list[TraceJob] = []
     try:
         schema = _schema(list(reader.fieldnames or ()), name)
-        checked = _checked(_jobs(reader, schema, name), name)
-        for line, job in checked:
+        found = _jobs(reader, schema, name)
+        if resort:
+            found = iter(sorted(found, key=lambda one: (one[1].submit_s, one[0])))
+        for line, job in _checked(found, name):
             jobs.append(_within(job, largest, f"{name}:{line}", cap=cap))
             if len(jobs) == limit:
                 break
@@ -145,7 +156,7 @@ def _checked(jobs: Iterable[tuple[int, TraceJob]], name: str) -> Iterator[tuple[
         if job.submit_s < latest:
             raise InvalidTrace(
                 f"{name}:{line}: job {job.id} was submitted before the job above it",
-                suggestions=["sort the trace by submission time"],
+                suggestions=["sort the trace by submission time, or let --sort do it"],
             )
         seen[job.id], latest = line, job.submit_s
         yield line, job
