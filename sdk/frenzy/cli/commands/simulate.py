@@ -77,10 +77,10 @@ def simulate(
     quiet: Quiet = False,
     output_: Output = Format.TABLE,
 ) -> None:
-    """Compare scheduling policies on a trace or a generated workload. Needs no server.
+    """Compare scheduling policies on a trace or a generated workload.
 
-    Every policy gets the same jobs, MARP's plans, restart costs and failures. Below the results
-    stands an average completion time that no scheduler can beat.
+    Needs no server. Every policy gets the same jobs, MARP's plans, restart costs and failures.
+    Below the results stands an average completion time that no scheduler can beat.
     """
     scenario = Scenario(
         seed=seed,
