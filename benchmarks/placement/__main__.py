@@ -2,17 +2,14 @@
 
 import asyncio
 import json
-import os
-import platform
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from benchmarks.placement.measure import latencies
 from benchmarks.placement.servers import control_plane
+from benchmarks.record import store
 
 from frenzy_shared.bus.nats import NatsBus
 
@@ -48,12 +45,8 @@ def main(jobs: int = 100) -> int:
         "inside": inside,
         "durable": synced,
         "durability": durability,
-        "machine": _machine(),
-        "commit": _commit(),
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "placement.json").write_text(json.dumps(result, indent=2) + "\n")
+    store(RESULTS / "placement.json", result)
     print(json.dumps(result))
     return 0 if inside else 1
 
@@ -62,31 +55,6 @@ async def _create_streams(url: str) -> None:
     bus = await NatsBus.connect(url, name="benchmark")
     await bus.ensure_streams()
     await bus.close()
-
-
-def _machine() -> dict[str, object]:
-    model = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
-    return {
-        "cpu": model[0] if model else platform.processor(),
-        "cores": os.cpu_count(),
-        "load_1m": round(os.getloadavg()[0], 2),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-    }
-
-
-def _commit() -> str:
-    described = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return described.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ class ServiceSettings(BaseSettings):
 
 
 class TimingSettings(ServiceSettings):
-    """Time limits of the gang protocol and of node loss (design: state and messages 7-8)."""
+    """Time limits of the gang protocol and of node loss."""
 
     heartbeat_s: Seconds = 5.0
     suspect_after_s: Seconds = 20.0

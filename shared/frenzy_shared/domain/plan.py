@@ -42,7 +42,7 @@ class MemoryTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEstimate:
-    """Predicted peak memory of the worst rank, bytes per device (design: MARP section 2).
+    """Predicted peak memory of the worst rank, bytes per device.
 
     ``allocated`` is torch's max_memory_allocated, ``reserved`` the allocator's, ``device`` what
     NVML will show, ``required`` the smallest capacity on which the run survives. ``moment`` names

@@ -52,7 +52,6 @@ PROGRESS_EVENTS: Final = (
     "progressed",
     "checkpointed",
     "oom",
-    "preempted",
 )
 
 CANCEL_REASONS: Final = frozenset(

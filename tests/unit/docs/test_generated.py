@@ -3,6 +3,8 @@
 import importlib.util
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -18,6 +20,13 @@ def test_the_state_diagram_is_the_transition_table():
     page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     assert generate.BEGIN in page
     assert generate.with_diagram(page) == page, "run: python docs/generate.py"
+
+
+@pytest.mark.parametrize("page", ["settings", "events"])
+def test_reference_pages_are_what_the_code_says(page):
+    generate = load_generator()
+    text = (ROOT / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8")
+    assert text == getattr(generate, f"{page}_page")(), "run: python docs/generate.py"
 
 
 def test_local_links_of_the_documentation_exist():
