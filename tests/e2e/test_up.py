@@ -69,7 +69,7 @@ def test_a_life(installation):
 
 
 def _starts_and_says_so(home):
-    first = home.run(*UP)
+    first = home.run(*UP, "--set", f"FRENZY_TRACE_FILE={home.home / 'spans.jsonl'}")
     url = first.stdout.strip()
     assert url.startswith("http://127.0.0.1:")
     again = home.run(*UP)
@@ -92,6 +92,12 @@ def _trains(home):
     assert view["ranks"][0]["peak_allocated_bytes"] > 0
     assert "SUCCEEDED" in home.run("describe", job).stdout
     assert home.run("logs", job).stdout
+    spans = [json.loads(line) for line in (home.home / "spans.jsonl").read_text().splitlines()]
+    hops = {}
+    for span in spans:
+        hops.setdefault(span["trace_id"], set()).add(span["service"])
+    everyone = {"gateway", "marp", "scheduler", "orchestrator"}
+    assert any(everyone <= seen for seen in hops.values()), hops
 
 
 def _repairs_a_killed_gateway(home):

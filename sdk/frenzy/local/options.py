@@ -1,8 +1,9 @@
 """What `frenzy up` was asked for, checked."""
 
+import difflib
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
@@ -18,6 +19,26 @@ MIXED_CLUSTER: Final = (
     "node-b:emulated-a100-40:1:256MiB:1.0;"
     "node-c:emulated-a100-40:1:256MiB:1.0;"
     "node-c:emulated-a100-80:1:512MiB:1.5"
+)
+_SET_EXAMPLE: Final = "write for example --set FRENZY_POLICY=fifo (docs/reference/settings.md)"
+_OWN_SETTINGS: Final = frozenset(
+    f"FRENZY_{name}"
+    for name in (
+        "NATS_URL",
+        "REDIS_URL",
+        "DATA_DIR",
+        "INSTANCE",
+        "METRICS_PORT",
+        "NODE",
+        "ADDRESS",
+        "EMULATED_DEVICES",
+        "BLOBS",
+        "BLOBS_TOKEN",
+        "CHECKPOINTS_DIR",
+        "HTTP_HOST",
+        "HTTP_PORT",
+        "ADMIN_TOKEN",
+    )
 )
 _EXAMPLE: Final = 'write for example "node-a:emulated-a100:2:384MiB:1.0;node-b:..."'
 
@@ -91,6 +112,28 @@ def parse_replicas(text: str) -> dict[str, int]:
     return replicas
 
 
+def parse_settings(texts: Sequence[str]) -> dict[str, str]:
+    """Parse ``FRENZY_<NAME>=<value>`` texts that override settings of all services.
+
+    Raises:
+        Misconfigured: no such setting, or one that `frenzy up` chooses itself.
+    """
+    known = _known_settings()
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise Misconfigured(f"--set: {text!r} is not NAME=VALUE", suggestions=(_SET_EXAMPLE,))
+        if name in _OWN_SETTINGS:
+            raise Misconfigured(f"--set: `frenzy up` chooses {name} itself")
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else _SET_EXAMPLE
+            raise Misconfigured(f"--set: there is no setting {name!r}", suggestions=(hint,))
+        found[name] = value
+    return found
+
+
 def default_nodes() -> dict[str, str]:
     """Return this machine's NVIDIA GPUs as one node, or else the emulated mixed cluster."""
     return {host_name(): ""} if has_nvidia_gpus() else parse_emulated(MIXED_CLUSTER)
@@ -116,6 +159,17 @@ def has_nvidia_gpus() -> bool:
         return bool(pynvml.nvmlDeviceGetCount())
     finally:
         pynvml.nvmlShutdown()
+
+
+def _known_settings() -> list[str]:
+    # Only here: the settings of services need packages that a bare client does not have.
+    from frenzy_gateway.settings import GatewaySettings  # noqa: PLC0415 - see above
+    from frenzy_marp.settings import MarpSettings  # noqa: PLC0415 - see above
+    from frenzy_orchestrator.settings import OrchestratorSettings  # noqa: PLC0415 - see above
+    from frenzy_scheduler.settings import SchedulerSettings  # noqa: PLC0415 - see above
+
+    kinds = (GatewaySettings, MarpSettings, OrchestratorSettings, SchedulerSettings)
+    return sorted({f"FRENZY_{name.upper()}" for kind in kinds for name in kind.model_fields})
 
 
 def _check_device(part: str, kind: str, count: str, memory: str, speed: str) -> None:

@@ -17,6 +17,7 @@ from frenzy.local.options import (
     default_nodes,
     parse_emulated,
     parse_replicas,
+    parse_settings,
 )
 from frenzy.local.processes import ProcessMark
 from frenzy.local.status import Phase, Status
@@ -40,6 +41,10 @@ def up(
     replicas: Annotated[
         str, typer.Option(metavar="NAME=N,...", help="For example gateway=2,marp=2,scheduler=2.")
     ] = "",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FRENZY_X=VALUE", help="Override a setting; repeatable."),
+    ] = None,
     detach: Annotated[
         bool,
         typer.Option("--detach/--foreground", "-d", help="Go to the background when ready."),
@@ -63,6 +68,7 @@ def up(
                 port=port,
                 nodes=parse_emulated(emulated) if emulated is not None else default_nodes(),
                 replicas=parse_replicas(replicas),
+                settings=parse_settings(set_ or ()),
             )
             control.prepare(layout, options)
             if not detach:
