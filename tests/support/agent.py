@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.plans import resource_plan
+
 from frenzy_orchestrator.app import assemble
 from frenzy_orchestrator.core.launch import Programs
 from frenzy_orchestrator.settings import OrchestratorSettings
@@ -28,13 +30,7 @@ from frenzy_orchestrator.shim.launch import (
 from frenzy_shared.bus.memory import MemoryBus
 from frenzy_shared.bus.memory_broker import MemoryBroker
 from frenzy_shared.domain.plan import (
-    ActivationCheckpointing,
-    Band,
-    MemoryEstimate,
-    ParallelismPlan,
     Precision,
-    ResourcePlan,
-    SpeedEstimate,
 )
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.spec import JobSpec
@@ -170,41 +166,10 @@ def shim_folder(path: Path, scripts, **options) -> Iterator[ShimFolder]:
 
 
 def plan(devices=1):
-    """A complete plan for an emulated device; only its environment and config reach ranks."""
-    band = Band(low=1, expected=1, high=1)
-    return ResourcePlan(
-        id="p1",
-        kind="emulated-small",
-        device_count=devices,
-        single_node=False,
-        parallelism=ParallelismPlan(
-            zero_stage=1,
-            data=devices,
-            tensor=1,
-            pipeline=1,
-            micro_batch_size=1,
-            gradient_accumulation_steps=1,
-            precision=Precision.FP32,
-            activation_checkpointing=ActivationCheckpointing.NONE,
-            reduce_bucket_elements=1000,
-        ),
-        memory=MemoryEstimate(
-            allocated=band,
-            reserved=band,
-            device=band,
-            required=band,
-            moment="step",
-            terms=(),
-            mode="analytical",
-        ),
-        speed=SpeedEstimate(
-            step_s=1.0,
-            tokens_per_s=1.0,
-            total_s=1.0,
-            device_hours=0.0,
-            energy_joules=0.0,
-            model_flops_utilization=0.1,
-        ),
+    """A plan for an emulated device; only its environment and config reach ranks."""
+    return resource_plan(
+        devices=devices,
+        precision=Precision.FP32,
         deepspeed_config={"train_batch_size": devices},
         environment={"FROM_PLAN": "yes"},
     )

@@ -4,18 +4,11 @@ import json
 from datetime import UTC, datetime
 
 import httpx
+from tests.support.plans import resource_plan
 
 from frenzy_shared.domain.plan import (
-    ActivationCheckpointing,
-    Band,
-    MemoryEstimate,
-    MemoryTerm,
-    ParallelismPlan,
     PlanSet,
-    Precision,
     RefusedPlan,
-    ResourcePlan,
-    SpeedEstimate,
 )
 from frenzy_shared.messages.http import (
     DeviceAddress,
@@ -110,43 +103,17 @@ def job_view(id_="job1", state="QUEUED", **more):
 
 
 def plan(kind="emulated-a100-40", expected=100 * MIB, devices=1):
-    band = Band(low=int(expected * 0.9), expected=expected, high=int(expected * 1.1))
-    return ResourcePlan(
-        id="p1",
+    return resource_plan(
         kind=kind,
-        device_count=devices,
-        single_node=False,
-        parallelism=ParallelismPlan(
-            zero_stage=2,
-            data=devices,
-            tensor=1,
-            pipeline=1,
-            micro_batch_size=4,
-            gradient_accumulation_steps=2,
-            precision=Precision.BF16,
-            activation_checkpointing=ActivationCheckpointing.NONE,
-            reduce_bucket_elements=1000,
-        ),
-        memory=MemoryEstimate(
-            allocated=band,
-            reserved=band,
-            device=band,
-            required=band,
-            moment="optimizer step",
-            terms=(
-                MemoryTerm(name="weights", size_bytes=expected // 4),
-                MemoryTerm(name="optimizer", size_bytes=expected - expected // 4),
-            ),
-            mode="analytical",
-        ),
-        speed=SpeedEstimate(
-            step_s=0.5,
-            tokens_per_s=2048.0,
-            total_s=30.0,
-            device_hours=0.01,
-            energy_joules=0.0,
-            model_flops_utilization=0.3,
-        ),
+        devices=devices,
+        expected=expected,
+        zero_stage=2,
+        micro_batch_size=4,
+        gradient_accumulation_steps=2,
+        step_s=0.5,
+        tokens_per_s=2048.0,
+        total_s=30.0,
+        device_hours=0.01,
         why="the smallest card that fits",
     )
 

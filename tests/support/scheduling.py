@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+from tests.support.plans import resource_plan
+
 from frenzy_scheduler.core.decisions import QueuedJob
 from frenzy_scheduler.core.snapshot import Snapshot
 from frenzy_shared.domain.cluster import ClusterSnapshot, Device, NodeRecord, NodeState
@@ -9,13 +11,8 @@ from frenzy_shared.domain.ids import DeviceId, JobId, NodeId, PlanId, ProjectNam
 from frenzy_shared.domain.job import JobRecord, JobState
 from frenzy_shared.domain.placement import DeviceRef, Placement
 from frenzy_shared.domain.plan import (
-    ActivationCheckpointing,
     Band,
-    MemoryEstimate,
-    ParallelismPlan,
-    Precision,
     ResourcePlan,
-    SpeedEstimate,
 )
 
 GIB = 1024**3
@@ -82,39 +79,16 @@ def plan(
     tensor: int = 1,
     bucket: int = 1000,
 ) -> ResourcePlan:
-    return ResourcePlan(
-        id=PlanId(name),
-        kind=kind,
-        device_count=count,
+    return resource_plan(
+        name,
+        kind,
+        count,
         single_node=single_node,
-        parallelism=ParallelismPlan(
-            zero_stage=zero_stage,
-            data=count // tensor,
-            tensor=tensor,
-            pipeline=1,
-            micro_batch_size=micro_batch,
-            gradient_accumulation_steps=1,
-            precision=Precision.BF16,
-            activation_checkpointing=ActivationCheckpointing.NONE,
-            reduce_bucket_elements=bucket,
-        ),
-        memory=MemoryEstimate(
-            allocated=_BAND,
-            reserved=_BAND,
-            device=_BAND,
-            required=_BAND,
-            moment="optimizer",
-            terms=(),
-            mode="test",
-        ),
-        speed=SpeedEstimate(
-            step_s=1.0,
-            tokens_per_s=1.0,
-            total_s=1.0,
-            device_hours=1.0,
-            energy_joules=1.0,
-            model_flops_utilization=0.1,
-        ),
+        zero_stage=zero_stage,
+        data=count // tensor,
+        tensor=tensor,
+        micro_batch_size=micro_batch,
+        reduce_bucket_elements=bucket,
     )
 
 

@@ -1,19 +1,13 @@
 """What can be looked at: jobs, plans, timelines, metrics, explanations, nodes."""
 
 import pytest
+from tests.support.plans import resource_plan
 from tests.unit.gateway.conftest import SPEC
 
 from frenzy_shared.domain.cluster import Device
 from frenzy_shared.domain.job import JobState
 from frenzy_shared.domain.plan import (
-    ActivationCheckpointing,
-    Band,
-    MemoryEstimate,
-    ParallelismPlan,
     PlanSet,
-    Precision,
-    ResourcePlan,
-    SpeedEstimate,
 )
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.v1 import ExplainReply, PlanReply
@@ -23,42 +17,7 @@ JOBS = "/api/v1/jobs"
 
 
 def plan(name, kind="a100"):
-    band = Band(low=1, expected=2, high=3)
-    return ResourcePlan(
-        id=name,
-        kind=kind,
-        device_count=1,
-        single_node=False,
-        parallelism=ParallelismPlan(
-            zero_stage=1,
-            data=1,
-            tensor=1,
-            pipeline=1,
-            micro_batch_size=8,
-            gradient_accumulation_steps=1,
-            precision=Precision.BF16,
-            activation_checkpointing=ActivationCheckpointing.NONE,
-            reduce_bucket_elements=1,
-        ),
-        memory=MemoryEstimate(
-            allocated=band,
-            reserved=band,
-            device=band,
-            required=band,
-            moment="step",
-            terms=(),
-            mode="analytical",
-        ),
-        speed=SpeedEstimate(
-            step_s=1,
-            tokens_per_s=1,
-            total_s=1,
-            device_hours=1,
-            energy_joules=1,
-            model_flops_utilization=0.5,
-        ),
-        deepspeed_config={"train_batch_size": 8},
-    )
+    return resource_plan(name, kind, micro_batch_size=8, deepspeed_config={"train_batch_size": 8})
 
 
 PLANS = PlanSet(plans=(plan("p1"), plan("p2", "rtx")), refused=(), kinds_digest="d")
