@@ -76,11 +76,10 @@ def state(home, job):
     """Read the job; a server that is just being restarted is asked again."""
     deadline = time.monotonic() + 60
     while True:
-        process = home.start("get", job, "-o", "json")
-        out, err = process.communicate(timeout=60)
-        if process.returncode == 0:
-            return json.loads(out)
-        assert time.monotonic() < deadline, err
+        result = home.attempt("get", job, "-o", "json")
+        if result.returncode == 0:
+            return json.loads(result.stdout)
+        assert time.monotonic() < deadline, result.stderr
         time.sleep(0.5)
 
 
@@ -102,7 +101,7 @@ def kill_and_wait(home, name):
 
 
 def answers(home):
-    return home.start("nodes", "-o", "json").wait(60) == 0
+    return home.attempt("nodes", "-o", "json").returncode == 0
 
 
 def attempt_folders(home, job):

@@ -58,6 +58,12 @@ class Installation:
         process.communicate(timeout=60)
         return process.returncode
 
+    def attempt(self, *arguments, timeout=60):
+        """Run a command that may fail: a server may be away. Return what it gave."""
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=timeout)
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
     def json(self, *arguments, **options):
         return json.loads(self.run(*arguments, "-o", "json", **options).stdout)
 
