@@ -1,0 +1,246 @@
+"""Bytes that one block keeps for backward, and what its backward needs beside them.
+
+Every function returns bytes per token of one rank; ``e`` is the bytes of an activation. Sources:
+Korthikanti et al. (arXiv 2205.05198) for Megatron's blocks, transformers' modeling code and traces
+of it for Hugging Face's, the partitioner of torch.compile (it recomputes what is pointwise, except
+what backward has to materialise: the inputs of matrix products).
+"""
+
+from dataclasses import dataclass
+
+from frenzy_marp.core.cases import vocabulary as word
+from frenzy_marp.core.cases.case import Run
+from frenzy_marp.core.cases.kernels import Kernels, kernels
+
+_STATISTICS = 4  # log-sum-exp of a row of attention scores, fp32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockBytes:
+    """Of one block, a token: ``kept`` until backward, ``work`` at the peak of its backward.
+
+    ``work`` is recomputed activations (with checkpointing) and gradient temporaries.
+    """
+
+    kept: float
+    work: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Widths:
+    """Widths of a block on one rank, in elements."""
+
+    hidden: float  # replicated over tensor ranks
+    split_hidden: float  # divided where sequence parallelism is on
+    query: float
+    key: float
+    value: float
+    inner: float
+    tensor: int
+
+
+def block_bytes(run: Run) -> BlockBytes:
+    """Return what an average block keeps and needs, bytes per token."""
+    chosen = kernels(run)
+    widths = _widths(run)
+    element = run.training.compute_dtype.size_bytes
+    everything = _everything(run, chosen, widths, element)
+    temporaries = _temporaries(run, widths, element)
+    if run.training.checkpointing is word.Checkpointing.FULL:
+        boundary = chosen.stream_bytes * widths.split_hidden
+        ratio = chosen.recompute_bytes / element
+        return BlockBytes(kept=boundary, work=(everything + temporaries) * ratio)
+    if run.training.checkpointing is word.Checkpointing.SELECTIVE:
+        kept = _selective(run, chosen, widths, element)
+        return BlockBytes(kept=kept, work=everything - kept + temporaries)
+    return BlockBytes(kept=everything, work=temporaries)
+
+
+def _widths(run: Run) -> _Widths:
+    model, parallel = run.model, run.parallelism
+    tensor = parallel.tensor
+    hidden = float(model.hidden_size)
+    latent = model.latent
+    query = model.num_heads * model.head_dim
+    key = value = model.num_kv_heads * model.head_dim
+    if latent is not None:
+        query = key = model.num_heads * (latent.nope_dim + latent.rope_dim)
+        value = model.num_heads * latent.value_dim
+    return _Widths(
+        hidden=hidden,
+        split_hidden=hidden / tensor if parallel.sequence_parallel else hidden,
+        query=query / tensor,
+        key=key / tensor,
+        value=value / tensor,
+        inner=model.intermediate_size / tensor,
+        tensor=tensor,
+    )
+
+
+def _everything(run: Run, chosen: Kernels, widths: _Widths, element: int) -> float:
+    return (
+        _norms(run, chosen, widths, element)
+        + _attention(run, chosen, widths, element)
+        + _feed_forward(run, chosen, widths, element)
+        + _adapters(run, chosen, widths, element)
+        + _residual_dropout(run, widths)
+        + _compiled_extra(chosen, widths, element)
+    )
+
+
+def _norms(run: Run, chosen: Kernels, widths: _Widths, element: int) -> float:
+    """Two norms: input and output each; unfused RMSNorm keeps an fp32 copy instead, and one more.
+
+    The output is kept only where a trained matrix reads it.
+    """
+    one_input = chosen.stream_bytes if chosen.fused_norm else 4 + element
+    if not chosen.fused_norm and run.training.method is not word.Method.FULL:
+        one_input = 4  # a frozen norm weight needs no normalised copy
+    before_attention = _trained(run, word.Target.Q, word.Target.K, word.Target.V)
+    before_feed_forward = _trained(run, word.Target.GATE, word.Target.UP)
+    outputs = element * (before_attention + before_feed_forward)
+    count = 4 if run.model.family is word.Family.GEMMA2 else 2
+    query_norms = 0.0
+    if run.model.family is word.Family.QWEN3:
+        query_norms = (one_input + element) * (widths.query + widths.key)
+    return (count * one_input + outputs) * widths.split_hidden + query_norms
+
+
+def _attention(run: Run, chosen: Kernels, widths: _Widths, element: int) -> float:
+    """Query, key, value and output; row statistics, or the scores where they are written out."""
+    query, key, value = widths.query, widths.key, widths.value
+    grouped = run.model.num_kv_heads < run.model.num_heads and run.model.latent is None
+    repeats = chosen.hugging_face and run.training.attention is not word.AttentionKernel.FLASH
+    if grouped and repeats:
+        key = value = query
+    kept = element * (query + key + value + query)
+    if chosen.whole_qkv:
+        kept += element * (query + key)  # value is a view of the whole projection
+    elif chosen.fused_qkv and run.model.max_positions == 0:
+        kept += element * (query + key)
+    if run.model.latent is not None:
+        kept += element * 2 * (run.model.latent.kv_rank + (run.model.latent.q_rank or 0))
+    heads = run.model.num_heads / widths.tensor
+    if run.training.attention is word.AttentionKernel.EAGER:
+        return kept + _scores(run, chosen, element) * heads
+    return kept + _STATISTICS * heads
+
+
+def _scores(run: Run, chosen: Kernels, element: int) -> float:
+    """Bytes of the written-out scores of one head, a token: probabilities, mask, dropped copy."""
+    length = run.training.sequence_length / run.parallelism.context
+    softmax = element
+    low_precision_copy = 0
+    if chosen.hugging_face and element == 2:
+        softmax, low_precision_copy = 4, 2  # softmax in fp32, cast back
+    dropped = (softmax + 1) if run.training.dropout > 0 else 0
+    return length * (softmax + dropped + low_precision_copy)
+
+
+def _feed_forward(run: Run, chosen: Kernels, widths: _Widths, element: int) -> float:
+    model = run.model
+    if not model.num_experts:
+        return _mlp(run, chosen, widths.inner, element)
+    layers = model.num_layers
+    dense_share = min(1.0, model.num_dense_layers / layers)
+    width = (model.expert_intermediate_size or model.intermediate_size) / (
+        run.parallelism.expert_tensor
+    )
+    # Rows are copied to their experts and back, and weighted: input and output of each choice.
+    routed = model.experts_per_token * (
+        _mlp(run, chosen, width, element) + 2 * element * widths.hidden
+    )
+    if run.parallelism.sequence_parallel:
+        routed /= widths.tensor  # tokens are divided, experts are not
+    shared = _mlp(run, chosen, model.shared_expert_intermediate_size / widths.tensor, element)
+    dense = _mlp(run, chosen, widths.inner, element)
+    return dense_share * dense + (1 - dense_share) * (routed + shared)
+
+
+def _mlp(run: Run, chosen: Kernels, inner: float, element: int) -> float:
+    """Gated: gate, activated gate, up, product. Plain: before and after the activation.
+
+    The product is kept where the next matrix is trained; in a recomputed block it is still there
+    when that matrix's backward, the highest point, begins.
+    """
+    recomputed = run.training.checkpointing is word.Checkpointing.FULL
+    down_input = 1 if recomputed else _trained(run, word.Target.DOWN)
+    if run.model.gated_mlp:
+        inside = 2 if chosen.fused_gate else 3
+        return element * inner * (inside + down_input)
+    if run.model.family is word.Family.GPT2 and not chosen.compiled:
+        return element * inner * 4.75  # GELU written out: cube, tanh, sums and products
+    return element * inner * (1 + down_input)
+
+
+def _adapters(run: Run, chosen: Kernels, widths: _Widths, element: int) -> float:
+    """Each adapter's own input, dropout mask and inner value, unless a fused kernel does it."""
+    adapter = run.training.adapter
+    if adapter is None:
+        return 0.0
+    inputs = {
+        word.Target.Q: widths.hidden,
+        word.Target.K: widths.hidden,
+        word.Target.V: widths.hidden,
+        word.Target.O: widths.query,
+        word.Target.GATE: widths.hidden,
+        word.Target.UP: widths.hidden,
+        word.Target.DOWN: widths.inner,
+    }
+    named = [inputs[target] for target in adapter.targets if target in inputs]
+    if chosen.fused_qkv and {word.Target.Q, word.Target.K, word.Target.V} <= set(adapter.targets):
+        named = named[2:]  # one adapter on the fused projection
+    inner = element * adapter.rank * len(named)
+    if chosen.fused_norm and run.model.norm is word.Norm.RMS:
+        return inner
+    copy = element
+    if run.training.adapter_dtype is word.Dtype.FP32 and not run.training.autocast:
+        copy = 4
+    each = (1 + copy) if adapter.dropout > 0 else (copy if copy != element else 0)
+    return inner + each * sum(named)
+
+
+def _residual_dropout(run: Run, widths: _Widths) -> float:
+    """Two masks of a byte an element, where the family drops what it adds to the stream."""
+    if run.training.dropout > 0 and run.model.norm is word.Norm.LAYER:
+        return 2 * widths.split_hidden
+    return 0.0
+
+
+def _compiled_extra(chosen: Kernels, widths: _Widths, element: int) -> float:
+    """One more copy of the stream: the partitioner keeps both sums of a block."""
+    return element * widths.split_hidden if chosen.compiled else 0.0
+
+
+def _selective(run: Run, chosen: Kernels, widths: _Widths, element: int) -> float:
+    """Selective checkpointing: Megatron recomputes attention; torchtitan every second product."""
+    if chosen.megatron:
+        attention = _attention(run, chosen, widths, element)
+        return _everything(run, chosen, widths, element) - attention + element * (
+            widths.query + widths.key + widths.value
+        )
+    # Outputs of every second matrix product, of attention, and the block's input.
+    qkv = element * (widths.query + widths.key + widths.value)
+    products = qkv + element * 2 * widths.hidden + element * 2 * widths.inner
+    return element * widths.split_hidden + element * widths.query + products / 2
+
+
+def _temporaries(run: Run, widths: _Widths, element: int) -> float:
+    """Gradients inside a block's backward: of the product, gate and up; and of the stream."""
+    model = run.model
+    inner = widths.inner
+    if model.num_experts:
+        width = model.expert_intermediate_size or model.intermediate_size
+        inner = max(inner, model.experts_per_token * width / run.parallelism.expert_tensor)
+        if run.parallelism.sequence_parallel:
+            inner = max(widths.inner, inner / widths.tensor)
+    tensors = 3 if model.gated_mlp else 2
+    return element * (tensors * inner + 3 * widths.split_hidden)
+
+
+def _trained(run: Run, *targets: word.Target) -> int:
+    """Return 1 when one of the matrices has a gradient of its own, or an adapter that reads it."""
+    adapter = run.training.adapter
+    if adapter is None:
+        return 1
+    return int(any(target in adapter.targets for target in targets))

@@ -1,0 +1,139 @@
+"""The allocated peak of a run: the highest of its moments on the rank that was read."""
+
+from dataclasses import dataclass
+
+from frenzy_marp.core.cases import vocabulary as word
+from frenzy_marp.core.cases.activations import BlockBytes, block_bytes
+from frenzy_marp.core.cases.case import Run
+from frenzy_marp.core.cases.geometry import Geometry, geometries
+from frenzy_marp.core.cases.loss import loss_bytes
+from frenzy_marp.core.cases.states import StateBytes, state_bytes, weight_bytes
+
+_GATHERING = frozenset({word.Sharding.ZERO3, word.Sharding.FSDP, word.Sharding.FSDP2})
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One moment of a step and the bytes of each term then."""
+
+    name: str
+    terms: tuple[tuple[str, float], ...]
+
+    @property
+    def total(self) -> float:
+        """Return the bytes of the moment."""
+        return sum(size for _, size in self.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    run: Run
+    geometry: Geometry
+    states: StateBytes
+    block: BlockBytes
+    gathered_block: float
+    gathered_ends: float
+
+    @property
+    def saved_once(self) -> float:
+        """Return the bytes that all blocks of the rank keep for one micro-batch."""
+        return self.block.kept * self.geometry.tokens * self.geometry.layers
+
+
+def predict_moments(run: Run) -> tuple[Moment, ...]:
+    """Return the moments of the rank with the highest peak, in the order of a step."""
+    ranks = [_moments(_parts(run, geometry)) for geometry in geometries(run)]
+    return max(ranks, key=lambda moments: max(moment.total for moment in moments))
+
+
+def predict_allocated(run: Run) -> Moment:
+    """Return the highest moment."""
+    return max(predict_moments(run), key=lambda moment: moment.total)
+
+
+def _parts(run: Run, geometry: Geometry) -> _Parts:
+    block, ends = _gathered(run, geometry)
+    return _Parts(run, geometry, state_bytes(run, geometry), block_bytes(run), block, ends)
+
+
+def _gathered(run: Run, geometry: Geometry) -> tuple[float, float]:
+    """Return the bytes of one gathered block, and of the embedding and head while whole."""
+    if run.parallelism.sharding not in _GATHERING or run.parallelism.shard_degree == 1:
+        return 0.0, 0.0
+    size = run.training.compute_dtype.size_bytes
+    if run.training.quantization is None:
+        block = float(geometry.block * size)
+    else:
+        block = weight_bytes(run, geometry.block)
+    return block, float(geometry.ends * size)
+
+
+def _moments(parts: _Parts) -> tuple[Moment, ...]:
+    return (_loading(parts), _loss(parts), *_backward(parts), _step(parts))
+
+
+def _resident(parts: _Parts) -> tuple[tuple[str, float], ...]:
+    states = parts.states
+    return (
+        ("weights", states.weights),
+        ("master weights", states.master),
+        ("optimizer", states.optimizer),
+        ("buffers", states.buffers),
+    )
+
+
+def _loading(parts: _Parts) -> Moment:
+    return Moment("loading", (("weights", parts.states.weights),))
+
+
+def _loss(parts: _Parts) -> Moment:
+    states, geometry = parts.states, parts.geometry
+    on_rank = geometry.stage == parts.run.parallelism.pipeline - 1
+    logits = loss_bytes(parts.run) * geometry.tokens if on_rank else 0.0
+    return Moment(
+        "loss",
+        (
+            *_resident(parts),
+            ("gradients", states.gradients if states.persistent_gradients else 0.0),
+            ("activations", parts.saved_once * geometry.in_flight),
+            ("logits and loss", logits),
+            ("gathered weights", parts.gathered_ends + parts.gathered_block),
+        ),
+    )
+
+
+def _backward(parts: _Parts) -> tuple[Moment, Moment]:
+    """Return the first and the last block's backward: activations fall while gradients grow."""
+    states, geometry = parts.states, parts.geometry
+    work = parts.block.work * geometry.tokens
+    gathered = parts.gathered_ends + 2 * parts.gathered_block
+    fresh = _fresh_gradients(parts)
+    head_share = geometry.head / max(1, geometry.total)
+    start = states.gradients if states.persistent_gradients else states.gradients * head_share
+    common = (("work of a block", work), ("gathered weights", gathered), ("new gradients", fresh))
+    first = (*_resident(parts), ("gradients", start), *common)
+    last = (*_resident(parts), ("gradients", states.gradients), *common)
+    saved = parts.saved_once * geometry.in_flight
+    rest = parts.saved_once * max(0.0, geometry.in_flight - 1)
+    one = parts.block.kept * geometry.tokens
+    return (
+        Moment("last block's backward", (*first, ("activations", saved))),
+        Moment("first block's backward", (*last, ("activations", rest + one))),
+    )
+
+
+def _fresh_gradients(parts: _Parts) -> float:
+    """Return a block's whole gradients before they are divided, and the reduction's input."""
+    training = parts.run.training
+    if parts.gathered_block == 0.0 or training.adapter is not None:
+        return 0.0
+    reduced = parts.run.parallelism.reduce_dtype or training.grad_dtype
+    return float(parts.geometry.block * (training.compute_dtype.size_bytes + reduced.size_bytes))
+
+
+def _step(parts: _Parts) -> Moment:
+    states = parts.states
+    return Moment(
+        "optimizer step",
+        (*_resident(parts), ("gradients", states.gradients), ("update", states.step)),
+    )
