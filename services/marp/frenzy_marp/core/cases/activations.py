@@ -6,12 +6,17 @@ of it for Hugging Face's, the partitioner of torch.compile (it recomputes what i
 what backward has to materialise: the inputs of matrix products).
 """
 
+import re
 from dataclasses import dataclass
 
 from frenzy_marp.core.cases import vocabulary as word
 from frenzy_marp.core.cases.case import Run
 from frenzy_marp.core.cases.kernels import Kernels, kernels
 
+# Both norms read the same input: attention and MLP are added to it together.
+_PARALLEL_RESIDUAL = frozenset({word.Family.GPT_NEOX, word.Family.FALCON, word.Family.PHI})
+_EVERY_NTH = re.compile(r"every (\d+)\w* layer")
+_RECOMPUTED = re.compile(r"\[([\w ]*)\]")
 _STATISTICS = 4  # log-sum-exp of a row of attention scores, fp32
 
 
@@ -52,7 +57,7 @@ def block_bytes(run: Run) -> BlockBytes:
         return BlockBytes(kept=boundary, work=(everything + temporaries) * ratio)
     if run.training.checkpointing is word.Checkpointing.SELECTIVE:
         kept = _selective(run, chosen, widths, element)
-        return BlockBytes(kept=kept, work=everything - kept + temporaries)
+        return BlockBytes(kept=kept, work=max(0.0, everything - kept) + temporaries)
     return BlockBytes(kept=everything, work=temporaries)
 
 
@@ -100,10 +105,11 @@ def _norms(run: Run, chosen: Kernels, widths: _Widths, element: int) -> float:
     before_feed_forward = _trained(run, word.Target.GATE, word.Target.UP)
     outputs = element * (before_attention + before_feed_forward)
     count = 4 if run.model.family is word.Family.GEMMA2 else 2
+    inputs = 1 if run.model.family in _PARALLEL_RESIDUAL else count
     query_norms = 0.0
     if run.model.family is word.Family.QWEN3:
         query_norms = (one_input + element) * (widths.query + widths.key)
-    return (count * one_input + outputs) * widths.split_hidden + query_norms
+    return (inputs * one_input + outputs) * widths.split_hidden + query_norms
 
 
 def _attention(run: Run, chosen: Kernels, widths: _Widths, element: int) -> float:
@@ -118,6 +124,8 @@ def _attention(run: Run, chosen: Kernels, widths: _Widths, element: int) -> floa
         kept += element * (query + key)  # value is a view of the whole projection
     elif chosen.fused_qkv and run.model.max_positions == 0:
         kept += element * (query + key)
+    if chosen.packed_attention:
+        kept += 2 * element * (query + key + value)  # the projection, and a packed copy
     if run.model.latent is not None:
         kept += element * 2 * (run.model.latent.kv_rank + (run.model.latent.q_rank or 0))
     heads = run.model.num_heads / widths.tensor
@@ -208,21 +216,60 @@ def _residual_dropout(run: Run, widths: _Widths) -> float:
 
 
 def _compiled_extra(chosen: Kernels, widths: _Widths, element: int) -> float:
-    """One more copy of the stream: the partitioner keeps both sums of a block."""
-    return element * widths.split_hidden if chosen.compiled else 0.0
+    """Copies of the stream: the partitioner keeps both sums of a block, thunder two more."""
+    copies = 1 if chosen.compiled else 0
+    return element * widths.split_hidden * (copies + (2 if chosen.thunder else 0))
 
 
 def _selective(run: Run, chosen: Kernels, widths: _Widths, element: int) -> float:
-    """Selective checkpointing: Megatron recomputes attention; torchtitan every second product."""
+    """Selective checkpointing, by what the set-up says it recomputes.
+
+    Every n-th layer whole (torchtitan's first kind); a list of modules (Megatron); attention's
+    core (Megatron's default); or all but the outputs of attention and of every second matrix
+    product (torchtitan's kind by operator).
+    """
+    everything = _everything(run, chosen, widths, element)
+    detail = run.training.checkpointing_detail
+    every = _EVERY_NTH.search(detail)
+    boundary = chosen.stream_bytes * widths.split_hidden
+    if every is not None and int(every.group(1)) > 0:
+        share = 1 / int(every.group(1))
+        return everything * (1 - share) + boundary * share
     if chosen.megatron:
-        attention = _attention(run, chosen, widths, element)
-        return _everything(run, chosen, widths, element) - attention + element * (
-            widths.query + widths.key + widths.value
-        )
-    # Outputs of every second matrix product, of attention, and the block's input.
+        return everything - _recomputed_modules(run, chosen, widths, element, detail)
     qkv = element * (widths.query + widths.key + widths.value)
     products = qkv + element * 2 * widths.hidden + element * 2 * widths.inner
-    return element * widths.split_hidden + element * widths.query + products / 2
+    return boundary + element * widths.query + products / 2
+
+
+def _recomputed_modules(
+    run: Run, chosen: Kernels, widths: _Widths, element: int, detail: str
+) -> float:
+    """Return the bytes that Megatron's recomputed modules do not keep."""
+    listed = _RECOMPUTED.search(detail)
+    modules = set(listed.group(1).split()) if listed else {"core_attn"}
+    heads = run.model.num_heads / widths.tensor
+    saved = 0.0
+    if "core_attn" in modules and run.training.attention is word.AttentionKernel.EAGER:
+        saved += _scores(run, chosen, element) * heads
+    if "layernorm" in modules:
+        saved += 2 * element * widths.split_hidden
+    if "mla_up_proj" in modules:
+        saved += element * (widths.query + widths.key + widths.value)
+    if "moe_act" in modules or "mlp" in modules:
+        saved += element * _activated(run, widths)
+    return saved
+
+
+def _activated(run: Run, widths: _Widths) -> float:
+    """Return the width of the activated values of the feed-forward part of a block."""
+    model = run.model
+    if not model.num_experts:
+        return widths.inner
+    routed = model.experts_per_token * model.expert_intermediate_size
+    if run.parallelism.sequence_parallel:
+        routed /= widths.tensor
+    return routed + model.shared_expert_intermediate_size / widths.tensor
 
 
 def _temporaries(run: Run, widths: _Widths, element: int) -> float:
@@ -235,7 +282,8 @@ def _temporaries(run: Run, widths: _Widths, element: int) -> float:
         if run.parallelism.sequence_parallel:
             inner = max(widths.inner, inner / widths.tensor)
     tensors = 3 if model.gated_mlp else 2
-    return element * (tensors * inner + 3 * widths.split_hidden)
+    streams = 6 if run.training.compiled else 3  # a compiled backward frees its inputs at its end
+    return element * (tensors * inner + streams * widths.split_hidden)
 
 
 def _trained(run: Run, *targets: word.Target) -> int:

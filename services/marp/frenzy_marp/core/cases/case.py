@@ -80,6 +80,7 @@ class CaseTraining:
     state_dtype: word.StateDtype
     optimizer_impl: word.OptimizerImplementation
     checkpointing: word.Checkpointing
+    checkpointing_detail: str
     attention: word.AttentionKernel
     loss: word.LossKernel
     logits_dtype: word.Dtype | None
@@ -87,7 +88,7 @@ class CaseTraining:
     dropout: float
     offload: word.Offload
     packing: word.Packing
-    torch_version: str | None
+    torch_version: str
     expandable_segments: bool
     recipe: word.QuantRecipe | None
     kbit_upcast: bool
@@ -261,6 +262,7 @@ def _training(fields: Fields) -> CaseTraining:
         optimizer_impl=fields.optional_word("optimizer_impl", word.OptimizerImplementation)
         or word.OptimizerImplementation.UNKNOWN,
         checkpointing=fields.word("activation_checkpointing", word.Checkpointing),
+        checkpointing_detail=fields.optional_text("checkpointing_detail"),
         attention=fields.word("attention", word.AttentionKernel),
         loss=fields.word("loss", word.LossKernel),
         logits_dtype=fields.optional_word("logits_dtype", word.Dtype),
@@ -268,7 +270,7 @@ def _training(fields: Fields) -> CaseTraining:
         dropout=fields.optional_number("dropout") or 0.0,
         offload=fields.word("offload", word.Offload),
         packing=fields.word("packing", word.Packing),
-        torch_version=fields.text("torch_version") if fields.raw("torch_version") else None,
+        torch_version=fields.optional_text("torch_version"),
         expandable_segments=fields.flag("allocator_expandable_segments"),
         recipe=fields.optional_word("quant_recipe", word.QuantRecipe),
         kbit_upcast=fields.flag("kbit_upcast"),

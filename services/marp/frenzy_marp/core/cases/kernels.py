@@ -39,7 +39,9 @@ class Kernels:
     fused_gate: bool
     fused_qkv: bool
     whole_qkv: bool  # the projection's output outlives the rotary embedding
+    packed_attention: bool  # nanotron packs rotated copies for flash attention
     compiled: bool
+    thunder: bool
     stream_bytes: int
     recompute_bytes: int  # elements of a recomputed block
 
@@ -65,7 +67,9 @@ def kernels(run: Run) -> Kernels:
         fused_gate=compiled or megatron,
         fused_qkv=litgpt or run.model.family in _FUSED_QKV,
         whole_qkv=litgpt,
+        packed_attention=nanotron,
         compiled=compiled,
+        thunder=training.framework is word.Framework.THUNDER,
         stream_bytes=_stream_bytes(training, hugging_face=hugging_face),
         recompute_bytes=_recompute_bytes(run),
     )

@@ -110,7 +110,8 @@ def _backward(parts: _Parts) -> tuple[Moment, Moment]:
     fresh = _fresh_gradients(parts)
     head_share = geometry.head / max(1, geometry.total)
     start = states.gradients if states.persistent_gradients else states.gradients * head_share
-    common = (("work of a block", work), ("gathered weights", gathered), ("new gradients", fresh))
+    # The highest point of a block is at its start, its gradients are whole at its end.
+    common = (("work of a block", max(work, fresh)), ("gathered weights", gathered))
     first = (*_resident(parts), ("gradients", start), *common)
     last = (*_resident(parts), ("gradients", states.gradients), *common)
     saved = parts.saved_once * geometry.in_flight
@@ -127,8 +128,9 @@ def _fresh_gradients(parts: _Parts) -> float:
     training = parts.run.training
     if parts.gathered_block == 0.0 or training.adapter is not None:
         return 0.0
-    reduced = parts.run.parallelism.reduce_dtype or training.grad_dtype
-    return float(parts.geometry.block * (training.compute_dtype.size_bytes + reduced.size_bytes))
+    size = training.compute_dtype.size_bytes
+    reduced = (parts.run.parallelism.reduce_dtype or training.grad_dtype).size_bytes
+    return float(parts.geometry.block * (size if reduced == size else size + reduced))
 
 
 def _step(parts: _Parts) -> Moment:
@@ -137,3 +139,16 @@ def _step(parts: _Parts) -> Moment:
         "optimizer step",
         (*_resident(parts), ("gradients", states.gradients), ("update", states.step)),
     )
+
+
+def spread_bytes(moments: tuple[Moment, ...]) -> float:
+    """Return the bytes if no moment could reuse what another one freed: every term at its most.
+
+    The caching allocator keeps freed blocks of one size for that size: what it reserves lies
+    between the highest moment and this sum.
+    """
+    most: dict[str, float] = {}
+    for moment in moments:
+        for name, size in moment.terms:
+            most[name] = max(most.get(name, 0.0), size)
+    return sum(most.values())

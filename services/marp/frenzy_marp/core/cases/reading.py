@@ -40,6 +40,10 @@ class Fields:
             raise self._wrong(name, "a text", value)
         return value
 
+    def optional_text(self, name: str) -> str:
+        """Return a text; empty where the source does not say."""
+        return "" if self._values.get(name) is None else self.text(name)
+
     def flag(self, name: str) -> bool:
         """Return a boolean; absent or null is False."""
         value = self._values.get(name)

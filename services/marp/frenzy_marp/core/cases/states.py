@@ -72,7 +72,10 @@ def state_bytes(run: Run, geometry: Geometry) -> StateBytes:
     owned = _owned(run, geometry, trainable, optimizer_shard)
     master = 4.0 * owned if training.master_weights else 0.0
     optimizer = optimizer_bytes(run) * owned
-    gradients = trainable * training.grad_dtype.size_bytes / gradient_shard
+    size = training.grad_dtype.size_bytes
+    if training.framework is word.Framework.NANOTRON and training.master_weights:
+        size += training.param_dtype.size_bytes  # autograd's gradients beside the fp32 sums
+    gradients = trainable * size / gradient_shard
     if training.optimizer_in_backward:
         gradients = 0.0
     return StateBytes(
