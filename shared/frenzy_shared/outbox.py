@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from frenzy_shared import crashpoints
 from frenzy_shared.bus.port import Bus
 from frenzy_shared.errors import PayloadTooLarge, Unavailable
 from frenzy_shared.messages.envelope import CloudEvent, event_type
@@ -47,6 +48,7 @@ class OutboxRelay:
         try:
             for entry in entries:
                 await self._publish(entry)
+                crashpoints.reach("relay.after-publish")
                 done += 1
                 if self.on_published is not None:
                     self.on_published(entry)

@@ -12,6 +12,7 @@ from frenzy_gateway.questions import Questions
 from frenzy_gateway.readiness import Readiness
 from frenzy_gateway.reading import Reader
 from frenzy_gateway.settings import GatewaySettings
+from frenzy_shared import crashpoints
 from frenzy_shared.auth import ALL_PROJECTS
 from frenzy_shared.blobs.port import BlobStore
 from frenzy_shared.bus.port import Bus
@@ -119,7 +120,9 @@ class GatewayService:
         await self.validate(spec, force_queue=force_queue)
         # The op id is this request's own: the store's memo must answer a replayed call, and not
         # hide from a second request that its body differs.
+        crashpoints.reach("gateway.before-submit")
         result = await self.state.submit(f"submit:{name}:{job}:{self.ids.new_id()}", prepared)
+        crashpoints.reach("gateway.after-submit")
         if result.status is Status.OK:
             log.info("%s submitted job %s", caller.name, job)
             return Accepted(job=await self._new_view(prepared.job), created=True)
@@ -173,6 +176,7 @@ class GatewayService:
                 return await self.view(record)
             change = cancel_change(record, caller.name, self.clock.now_ms())
             result = await self.state.apply(f"{operation}:{number}", change)
+            crashpoints.reach("gateway.after-cancel")
             if result.ok:
                 log.info("%s cancelled job %s", caller.name, job)
                 return await self.view(await self.record(caller, job))

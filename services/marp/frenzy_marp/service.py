@@ -12,6 +12,7 @@ from frenzy_marp.core.correction import corrected
 from frenzy_marp.core.planner import plan_job
 from frenzy_marp.metrics import Metrics
 from frenzy_marp.settings import MarpSettings
+from frenzy_shared import crashpoints
 from frenzy_shared.bus.port import Bus, Message, Poison
 from frenzy_shared.clock import Clock
 from frenzy_shared.domain.cluster import KindSummary, kinds_digest, summarize_kinds
@@ -215,6 +216,8 @@ class Marp:
                 )
             ],
         )
+        crashpoints.reach("marp.after-planning")
         result = await self.state.apply(f"marp:{record.id}:{record.version}", change)
+        crashpoints.reach("marp.after-change")
         if result.status not in (Status.OK, Status.STALE, Status.BAD_STATE):
             log.warning("job %s could not become %s: %s", record.id, to, result)

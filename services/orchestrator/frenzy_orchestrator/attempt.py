@@ -24,6 +24,7 @@ from frenzy_orchestrator.core.reconcile import AttemptKey, Held, Stage
 from frenzy_orchestrator.outputs import Outputs, OutputTools
 from frenzy_orchestrator.shim.files import write_atomically, write_json
 from frenzy_orchestrator.shim.launch import LEASE, STOP
+from frenzy_shared import crashpoints
 from frenzy_shared.clock import Clock
 from frenzy_shared.domain.job import RankOutcome, StopReason
 from frenzy_shared.errors import StorageFull, Unavailable
@@ -114,6 +115,7 @@ class Attempt:
             prepared = self.folder.journal.order
             changes = {"phase": Phase.GO, "rendezvous": order.rendezvous, "grace_s": order.grace_s}
             self.folder.record(order=prepared.model_copy(update=changes))
+            crashpoints.reach("agent.after-go")
             self._go.set()
 
     def stop(self, reason: StopReason, grace_s: float) -> None:
@@ -123,6 +125,7 @@ class Attempt:
             StorageFull: there is no tombstone, and nothing was stopped.
         """
         self.folder.bury(reason, grace_s)
+        crashpoints.reach("agent.after-tombstone")
         self._stop.set()
 
     def renew_lease(self, answered_at: float) -> None:
@@ -225,6 +228,7 @@ class Attempt:
             return None
         self._release_port()
         shim = self._tools.shims.start(path)
+        crashpoints.reach("agent.after-shim-start")
         # An earlier agent may have started a shim in its last moment: then ours gives way.
         patience = self._tools.clock.monotonic() + _OTHER_SHIM_S
         while not processes.has_run(path):
@@ -286,6 +290,7 @@ class Attempt:
             self.stuck = tuple(process.pid for process in processes.strays(self.folder.path))
 
     async def _conclude(self) -> None:
+        crashpoints.reach("agent.before-exited")
         order, reason = self.folder.journal.order, self.folder.journal.stop_reason
         ranks = tuple(entry.rank for entry in order.ranks)
         ending = processes.read_ending(self.folder.path, ranks, reason)
@@ -357,6 +362,7 @@ class Attempt:
             )
 
         await self._persist(write)
+        crashpoints.reach(f"agent.after-{kind}")
         self._tools.changed.set()
 
     async def _persist(self, write: Callable[[], None]) -> None:

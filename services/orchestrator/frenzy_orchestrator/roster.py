@@ -21,6 +21,7 @@ from frenzy_orchestrator.core.reconcile import (
     Stop,
     reconcile,
 )
+from frenzy_shared import crashpoints
 from frenzy_shared.bus.port import Bus
 from frenzy_shared.domain.job import StopReason
 from frenzy_shared.errors import StorageFull
@@ -136,7 +137,9 @@ class Roster:
         attempt = self.attempts.get(action.key)
         match action:
             case Prepare(key=key) if order is not None:
+                crashpoints.reach("agent.before-journal")
                 self.journal.create(order, AttemptPhase.PREPARING)
+                crashpoints.reach("agent.after-journal")
                 self._take_up(key)
             case Go() if attempt is not None and order is not None:
                 attempt.go(order)

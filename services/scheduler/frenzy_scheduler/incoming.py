@@ -10,6 +10,7 @@ from frenzy_scheduler.core import facts
 from frenzy_scheduler.core.steps import quarantine_token
 from frenzy_scheduler.explain import Explain
 from frenzy_scheduler.jobs import Jobs, apply
+from frenzy_shared import crashpoints
 from frenzy_shared.bus.port import Message, Poison
 from frenzy_shared.domain.cluster import owner_token
 from frenzy_shared.domain.ids import JobId, NodeId
@@ -54,7 +55,9 @@ class Incoming:
         with self.telemetry.span(
             f"scheduler.{evidence.kind}", parent=parent, job=evidence.job, node=evidence.node
         ):
+            crashpoints.reach("controller.before-effect")
             changed = await self.jobs.learn(JobId(evidence.job), evidence.attempt, fact, op=op)
+            crashpoints.reach("controller.after-effect")
             if evidence.kind is EvidenceKind.CLEAN and not changed:
                 await self._lift(evidence, op)
 

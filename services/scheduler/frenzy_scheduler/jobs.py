@@ -12,6 +12,7 @@ from frenzy_scheduler.core.steps import Step
 from frenzy_scheduler.desired import Desired
 from frenzy_scheduler.documents import Documents
 from frenzy_scheduler.metrics import Metrics
+from frenzy_shared import crashpoints
 from frenzy_shared.clock import Clock
 from frenzy_shared.domain.ids import JobId
 from frenzy_shared.domain.job import JobRecord
@@ -58,6 +59,7 @@ class Jobs:
                 self.store, f"{op}:{record.version}", job_change(step, lease=lease)
             )
             if result.ok:
+                crashpoints.reach("controller.between-arrows")
                 await self.settle(await self._done(step, result), op=op, lease=lease)
                 return True
             log.info("job %s changed meanwhile: %s %s", job, result.status, result.detail)

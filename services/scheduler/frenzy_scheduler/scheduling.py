@@ -22,6 +22,7 @@ from frenzy_scheduler.jobs import apply, lease_lost
 from frenzy_scheduler.leadership import Leadership
 from frenzy_scheduler.metrics import Metrics
 from frenzy_scheduler.tracing import span_context
+from frenzy_shared import crashpoints
 from frenzy_shared.clock import Clock, IdSource
 from frenzy_shared.domain.cluster import kinds_digest, summarize_kinds
 from frenzy_shared.domain.ids import JobId
@@ -104,7 +105,9 @@ class Scheduling:
                 cycle_span.add_link(context)
             step = reserve(record, place.placement, await self.documents.rules(record))
             change = job_change(step, lease=self.leadership.proof, documents={"pending": None})
+            crashpoints.reach("scheduler.before-claim")
             result = await apply(self.store, op, change)
+            crashpoints.reach("scheduler.after-claim")
             if result.ok:
                 self._written.pop(record.id, None)
                 placed = replace(step.after, version=result.version)

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 
 from frenzy_orchestrator.adapters.journal import AttemptFolder, NodeJournal
+from frenzy_shared import crashpoints
 from frenzy_shared.bus.port import Bus
 from frenzy_shared.domain.job import RankOutcome
 from frenzy_shared.errors import StorageFull
@@ -71,6 +72,7 @@ class EvidenceLedger:
         ]
         for _, entry, folder in sorted(pending, key=lambda item: item[0]):
             await self.publish(bus, entry, epoch)
+            crashpoints.reach("agent.after-publish")
             self._acknowledge(folder, entry)
 
     async def publish(self, bus: Bus, entry: Evidence, epoch: int) -> None:

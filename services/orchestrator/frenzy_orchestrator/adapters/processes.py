@@ -12,10 +12,19 @@ from frenzy_orchestrator.shim import procfs
 from frenzy_orchestrator.shim.cgroup import Cgroup
 from frenzy_orchestrator.shim.files import read_json
 from frenzy_orchestrator.shim.launch import EXIT, MARKER, RUN, STOP
+from frenzy_shared import crashpoints
 from frenzy_shared.domain.job import StopReason
 
 # What a Python process needs to start; the agent's secrets are not among it.
-_SHIM_ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "PYTHONPATH", "LD_LIBRARY_PATH", "TMPDIR")
+_SHIM_ENVIRONMENT: Final = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "PYTHONPATH",
+    "LD_LIBRARY_PATH",
+    "TMPDIR",
+    crashpoints.VARIABLE,
+)
 
 
 class ShimProcess:

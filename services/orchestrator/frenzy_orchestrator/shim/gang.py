@@ -19,6 +19,7 @@ from typing import Final
 from frenzy_orchestrator.shim import cgroup, locks, procfs
 from frenzy_orchestrator.shim.files import ReservedFile, read_json, write_json
 from frenzy_orchestrator.shim.launch import EXIT, LEASE, RUN, STOP, TOMBSTONE, Launch, RankLaunch
+from frenzy_shared import crashpoints
 
 _TICK_S: Final = 0.25  # how often the lease and the stop file are looked at
 _SWEEP_TICK_S: Final = 0.02
@@ -65,6 +66,7 @@ class Gang:
         )
         self._cgroup = cgroup.create(self._launch.cgroup) if self._launch.cgroup else None
         self._write_run(started=False)
+        crashpoints.reach("shim.after-run")
         # Only now: an agent that writes the tombstone later finds us in run.json.
         if (self._folder / TOMBSTONE).exists():
             self._end("stopped", "stopped before it was started")
@@ -77,6 +79,7 @@ class Gang:
         oom_kills = self._cgroup.oom_kills() if self._cgroup else 0
         if self._cgroup:
             self._cgroup.remove()
+        crashpoints.reach("shim.before-exit")
         record.commit(json.dumps(self._exit(oom_kills)).encode())
 
     def _start(self) -> None:
@@ -93,6 +96,7 @@ class Gang:
                 self._end("launch_failed", f"rank {launch.rank}: {error}")
                 self._terminate(0.0)
                 return
+        crashpoints.reach("shim.after-ranks")
         self._write_run(started=True)
 
     def _look(self) -> None:
