@@ -53,8 +53,7 @@ def block_bytes(run: Run) -> BlockBytes:
     temporaries = _temporaries(run, widths, element)
     if run.training.checkpointing is word.Checkpointing.FULL:
         boundary = chosen.stream_bytes * widths.split_hidden
-        ratio = chosen.recompute_bytes / element
-        return BlockBytes(kept=boundary, work=(everything + temporaries) * ratio)
+        return BlockBytes(kept=boundary, work=everything + temporaries)
     if run.training.checkpointing is word.Checkpointing.SELECTIVE:
         kept = _selective(run, chosen, widths, element)
         return BlockBytes(kept=kept, work=max(0.0, everything - kept) + temporaries)
@@ -155,9 +154,9 @@ def _feed_forward(run: Run, chosen: Kernels, widths: _Widths, element: int) -> f
         run.parallelism.expert_tensor
     )
     # Rows are copied to their experts and back, and weighted: input and output of each choice.
-    routed = model.experts_per_token * (
-        _mlp(run, chosen, width, element) + 2 * element * widths.hidden
-    )
+    copies = 2 if run.training.adapter is None else 1
+    one = _mlp(run, chosen, width, element, looped=True) + copies * element * widths.hidden
+    routed = model.experts_per_token * one
     if run.parallelism.sequence_parallel:
         routed /= widths.tensor  # tokens are divided, experts are not
     shared = _mlp(run, chosen, model.shared_expert_intermediate_size / widths.tensor, element)
@@ -165,13 +164,15 @@ def _feed_forward(run: Run, chosen: Kernels, widths: _Widths, element: int) -> f
     return dense_share * dense + (1 - dense_share) * (routed + shared)
 
 
-def _mlp(run: Run, chosen: Kernels, inner: float, element: int) -> float:
+def _mlp(
+    run: Run, chosen: Kernels, inner: float, element: int, *, looped: bool = False
+) -> float:
     """Gated: gate, activated gate, up, product. Plain: before and after the activation.
 
     The product is kept where the next matrix is trained; in a recomputed block it is still there
     when that matrix's backward, the highest point, begins.
     """
-    recomputed = run.training.checkpointing is word.Checkpointing.FULL
+    recomputed = run.training.checkpointing is word.Checkpointing.FULL and not looped
     down_input = 1 if recomputed else _trained(run, word.Target.DOWN)
     if run.model.gated_mlp:
         inside = 2 if chosen.fused_gate else 3
@@ -182,7 +183,7 @@ def _mlp(run: Run, chosen: Kernels, inner: float, element: int) -> float:
 
 
 def _adapters(run: Run, chosen: Kernels, widths: _Widths, element: int) -> float:
-    """Each adapter's own input, dropout mask and inner value, unless a fused kernel does it."""
+    """Each adapter's inner value, and its dropout mask of a byte unless a kernel fuses it."""
     adapter = run.training.adapter
     if adapter is None:
         return 0.0
@@ -201,11 +202,8 @@ def _adapters(run: Run, chosen: Kernels, widths: _Widths, element: int) -> float
     inner = element * adapter.rank * len(named)
     if chosen.fused_norm and run.model.norm is word.Norm.RMS:
         return inner
-    copy = element
-    if run.training.adapter_dtype is word.Dtype.FP32 and not run.training.autocast:
-        copy = 4
-    each = (1 + copy) if adapter.dropout > 0 else (copy if copy != element else 0)
-    return inner + each * sum(named)
+    mask = 1 if adapter.dropout > 0 else 0
+    return inner + mask * sum(named)
 
 
 def _residual_dropout(run: Run, widths: _Widths) -> float:
@@ -278,9 +276,13 @@ def _temporaries(run: Run, widths: _Widths, element: int) -> float:
     inner = widths.inner
     if model.num_experts:
         width = model.expert_intermediate_size or model.intermediate_size
-        inner = max(inner, model.experts_per_token * width / run.parallelism.expert_tensor)
+        routed = model.experts_per_token * width / run.parallelism.expert_tensor
+        if kernels(run).hugging_face:
+            routed /= model.num_experts  # experts run one after the other
         if run.parallelism.sequence_parallel:
-            inner = max(widths.inner, inner / widths.tensor)
+            routed /= widths.tensor
+        shared = model.shared_expert_intermediate_size / widths.tensor
+        inner = max(routed, shared, inner if model.num_dense_layers else 0.0)
     tensors = 3 if model.gated_mlp else 2
     streams = 6 if run.training.compiled else 3  # a compiled backward frees its inputs at its end
     return element * (tensors * inner + streams * widths.split_hidden)

@@ -187,7 +187,8 @@ def parse_case(value: object) -> Case:
             unexplained=fields.flag("unexplained"),
         ),
         readings=tuple(
-            (_metric(name), readings.number(name)) for name in readings.keys()  # noqa: SIM118
+            (_metric(name), readings.number(name))
+            for name in readings.keys()  # noqa: SIM118
         ),
         metric=measured.optional_word("metric", word.Metric),
         outcome=outcome,

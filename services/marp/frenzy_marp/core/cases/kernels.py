@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from frenzy_marp.core.cases import vocabulary as word
-from frenzy_marp.core.cases.case import CaseTraining, Run
+from frenzy_marp.core.cases.case import Run
 
 _HUGGING_FACE = frozenset(
     {
@@ -43,7 +43,6 @@ class Kernels:
     compiled: bool
     thunder: bool
     stream_bytes: int
-    recompute_bytes: int  # elements of a recomputed block
 
 
 def kernels(run: Run) -> Kernels:
@@ -70,33 +69,21 @@ def kernels(run: Run) -> Kernels:
         packed_attention=nanotron,
         compiled=compiled,
         thunder=training.framework is word.Framework.THUNDER,
-        stream_bytes=_stream_bytes(training, hugging_face=hugging_face),
-        recompute_bytes=_recompute_bytes(run),
+        stream_bytes=_stream_bytes(run, hugging_face=hugging_face),
     )
 
 
-def _stream_bytes(training: CaseTraining, *, hugging_face: bool) -> int:
+def _stream_bytes(run: Run, *, hugging_face: bool) -> int:
     """Return the bytes of an element of the residual stream.
 
     fp32 where norms or embeddings are fp32: autocast over fp32 weights, or k-bit preparation.
-    """
-    if training.kbit_upcast:
-        return 4
-    full_fp32 = training.param_dtype is word.Dtype.FP32 and training.autocast and hugging_face
-    return 4 if full_fp32 else training.compute_dtype.size_bytes
-
-
-def _recompute_bytes(run: Run) -> int:
-    """Return the bytes of an element inside a recomputed block.
-
-    FSDP1 computes in its own mixed precision, in 16 bit; with fp32 adapters the wrapped block is
-    recomputed outside autocast, so that everything after the first adapter is fp32.
+    FSDP casts fp32 shards to 16 bit before autocast sees them.
     """
     training = run.training
-    if (
-        run.parallelism.sharding is word.Sharding.FSDP
-        and training.adapter_dtype is word.Dtype.FP32
-        and training.method is not word.Method.FULL
-    ):
+    if training.kbit_upcast:
+        return 4
+    whole = run.parallelism.sharding not in {word.Sharding.FSDP, word.Sharding.FSDP2}
+    autocast = training.autocast and hugging_face and whole
+    if training.param_dtype is word.Dtype.FP32 and autocast:
         return 4
     return training.compute_dtype.size_bytes

@@ -55,9 +55,7 @@ def communicator_bytes(run: Run) -> float:
     return _COMMUNICATOR * sum(degree > 1 for degree in kinds)
 
 
-def _reserved(
-    run: Run, moments: tuple[Moment, ...], allocated: float, outside: float
-) -> float:
+def _reserved(run: Run, moments: tuple[Moment, ...], allocated: float, outside: float) -> float:
     """Return what the caching allocator holds, at most what the card has.
 
     Blocks freed at one moment are cached by size: the logits' segments stay while blocks run

@@ -115,12 +115,23 @@ def _backward(parts: _Parts) -> tuple[Moment, Moment]:
     first = (*_resident(parts), ("gradients", start), *common)
     last = (*_resident(parts), ("gradients", states.gradients), *common)
     saved = parts.saved_once * geometry.in_flight
-    rest = parts.saved_once * max(0.0, geometry.in_flight - 1)
+    rest = parts.saved_once * (max(0.0, geometry.in_flight - 1) + _retained(parts.run))
     one = parts.block.kept * geometry.tokens
     return (
         Moment("last block's backward", (*first, ("activations", saved))),
         Moment("first block's backward", (*last, ("activations", rest + one))),
     )
+
+
+def _retained(run: Run) -> int:
+    """Return how often FSDP1 still holds every block's input at the end of backward.
+
+    With adapters each of them is an FSDP unit of its own inside the block's; their hooks keep the
+    recomputed inputs, beside the checkpoint's own, until the root's backward ends.
+    """
+    training = run.training
+    nested = run.parallelism.sharding is word.Sharding.FSDP and training.adapter is not None
+    return 2 if nested and training.checkpointing is word.Checkpointing.FULL else 0
 
 
 def _fresh_gradients(parts: _Parts) -> float:
