@@ -5,8 +5,9 @@ devices x seconds), and the cluster earns at most the sum of its devices' prices
 is one of a single machine with that income, where a job needs its least cost. There the sum of
 mean busy times (the average moment at which a job's work is done) is smallest when the cheapest
 job always goes first (Goemans, mean-busy-time relaxation), and a job ends no earlier than its mean
-busy time plus half of what it takes alone. Every price vector gives a valid bound; the best of a
-search over prices is returned. Starts, restarts and gangs cost nothing here.
+busy time plus half of what it takes alone. Training cannot begin before one start is over. Every
+price vector gives a valid bound; the best of a search over prices is returned. Restarts and gangs
+cost nothing here, so the bound is optimistic where they matter.
 """
 
 import heapq
@@ -24,7 +25,7 @@ _ROUNDS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    submit_s: float
+    ready_s: float  # submitted and started
     alone_s: float
     seconds: Mapping[str, float]  # least device-seconds by kind
 
@@ -36,12 +37,10 @@ def bound_avg_s(
     scenario: Scenario,
 ) -> float:
     """Return the bound for jobs that fit somewhere; 0 when none does. Predictions count as true."""
-    work = [
-        found for job in jobs if (found := _work(job, model, scenario.real_steps(job))) is not None
-    ]
+    work = [found for job in jobs if (found := _work(job, model, scenario)) is not None]
     if not work:
         return 0.0
-    work.sort(key=lambda one: one.submit_s)
+    work.sort(key=lambda one: one.ready_s)
     prices = {kind: _typical_speed(kind, work) for kind in devices}
     best = _bound(work, devices, prices)
     for _ in range(_ROUNDS):
@@ -54,11 +53,11 @@ def bound_avg_s(
                     best, prices = value, tried
         if best <= before * 1.001:
             break
-    return best
+    return best + scenario.start_s
 
 
-def _work(job: SimJob, model: ThroughputModel, steps: float) -> _Work | None:
-    plans = model.plans(job.setup)
+def _work(job: SimJob, model: ThroughputModel, scenario: Scenario) -> _Work | None:
+    plans, steps = model.plans(job.setup), scenario.real_steps(job)
     if not plans:
         return None
     seconds: dict[str, float] = {}
@@ -66,7 +65,7 @@ def _work(job: SimJob, model: ThroughputModel, steps: float) -> _Work | None:
         device_s = plan.device_count * plan.speed.step_s * steps
         seconds[plan.kind] = min(device_s, seconds.get(plan.kind, device_s))
     alone_s = min(plan.speed.step_s for plan in plans) * steps
-    return _Work(job.submit_s, alone_s, seconds)
+    return _Work(job.submit_s + scenario.start_s, alone_s, seconds)
 
 
 def _typical_speed(kind: str, work: Sequence[_Work]) -> float:
@@ -81,8 +80,8 @@ def _bound(work: Sequence[_Work], devices: Mapping[str, int], prices: Mapping[st
     total = sum(one.alone_s / 2 for one in work)
     now_s = 0.0
     for number, one in enumerate(work):
-        total += _advance(waiting, work, income, now_s, one.submit_s)
-        now_s = one.submit_s
+        total += _advance(waiting, work, income, now_s, one.ready_s)
+        now_s = one.ready_s
         cost = min(prices[kind] * seconds for kind, seconds in one.seconds.items())
         heapq.heappush(waiting, (cost, number, cost / income))
     total += _advance(waiting, work, income, now_s, float("inf"))
@@ -96,13 +95,13 @@ def _advance(
     now_s: float,
     until_s: float,
 ) -> float:
-    """Work from now until then; return the mean busy time since submission that this adds."""
+    """Work from now until then; return the mean busy time since readiness that this adds."""
     added = 0.0
     while waiting and now_s < until_s:
         cost, number, left_s = heapq.heappop(waiting)
         done_s = min(left_s, until_s - now_s)
         share = done_s / (cost / income)
-        added += share * (now_s + done_s / 2 - work[number].submit_s)
+        added += share * (now_s + done_s / 2 - work[number].ready_s)
         now_s += done_s
         if done_s < left_s:
             heapq.heappush(waiting, (cost, number, left_s - done_s))

@@ -1,6 +1,7 @@
 """Properties of every policy on random clusters and queues."""
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +10,7 @@ from tests.support.scheduling import machines, plan, queued
 from frenzy_scheduler.core.cycle import cycle
 from frenzy_scheduler.core.decisions import Hold, Place
 from frenzy_scheduler.core.pending import explain
-from frenzy_scheduler.core.policies import POLICIES
+from frenzy_scheduler.core.policies import ALLOCATORS, POLICIES
 from frenzy_shared.domain.job import PendingReason
 
 KINDS = ["t4", "rtx", "a100-80"]
@@ -30,10 +31,15 @@ queues = st.lists(
     st.tuples(st.lists(plans, max_size=4), st.sampled_from([0, 0, 0, 5])), max_size=8
 ).map(
     lambda jobs: [
-        queued(f"job-{i}", i, *(p for p in ps), not_before_ms=t) for i, (ps, t) in enumerate(jobs)
+        queued(f"job-{i}", i, *unique(ps), not_before_ms=t) for i, (ps, t) in enumerate(jobs)
     ]
 )
-policies = st.sampled_from(POLICIES)
+policies = st.sampled_from([*POLICIES, *ALLOCATORS])
+
+
+def unique(plans):
+    """Plan ids are unique within a job."""
+    return [replace(plan, id=f"p{number}") for number, plan in enumerate(plans)]
 
 
 @given(layouts, queues, policies)

@@ -45,13 +45,15 @@ def _one_by_one(
     decisions: list[Decision] = []
     position = 0
     head: JobId | None = None
+    idle, strict = after.idle_by_kind, policy.strict
     for job in policy.order(queue):
-        eligible = bool(job.plans) and job.not_before_ms <= now_ms
-        decision = _try(job, after, policy) if eligible and head is None else None
+        eligible = job.not_before_ms <= now_ms and bool(job.plans)
+        decision = _try(job, after, policy) if eligible and idle and head is None else None
         if decision is None:
             position += 1
             decisions.append(Hold(job=job, position=position, after=after, behind=head))
-            head = job.id if head is None and policy.strict and eligible else head
+            if strict and eligible and head is None:
+                head = job.id
         else:
             decisions.append(decision)
     return decisions

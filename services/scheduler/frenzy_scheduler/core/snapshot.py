@@ -1,7 +1,7 @@
 """The cluster's idle devices, indexed so that a placement costs lookups instead of scans."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from frenzy_shared.domain.cluster import ClusterSnapshot, Device, NodeRecord, NodeState
@@ -15,8 +15,9 @@ class KindIndex:
 
     memory_bytes: int  # the smallest device of the kind
     total: int = 0  # healthy devices on nodes that can get work
-    idle: int = 0
-    idle_by_node: dict[NodeId, list[DeviceId]] = field(default_factory=dict[NodeId, list[DeviceId]])
+    idle_by_node: dict[NodeId, list[DeviceRef]] = field(
+        default_factory=dict[NodeId, list[DeviceRef]]
+    )
     largest_node: int = 0  # healthy devices of the node that has most
     buckets: dict[int, list[NodeId]] = field(
         default_factory=dict[int, list[NodeId]]
@@ -29,26 +30,25 @@ class Snapshot:
     Build it with ``of``. It changes only through a ``Statement``.
     """
 
-    def __init__(self, kinds: dict[str, KindIndex], epochs: dict[NodeId, int]) -> None:
+    def __init__(self, kinds: dict[str, KindIndex]) -> None:
         self._kinds = kinds
-        self._epochs = epochs
+        counts = {kind: sum(map(len, index.idle_by_node.values())) for kind, index in kinds.items()}
+        self._idle = {kind: count for kind, count in counts.items() if count}
 
     @classmethod
     def of(cls, cluster: ClusterSnapshot) -> "Snapshot":
         """Index a cluster read from the store."""
         kinds: dict[str, KindIndex] = {}
-        epochs: dict[NodeId, int] = {}
         for node in cluster.nodes:
             if node.state is NodeState.UP:
-                epochs[node.id] = node.epoch
                 for kind, devices in _healthy_by_kind(node).items():
                     index = kinds.setdefault(kind, KindIndex(memory_bytes=_smallest(devices)))
-                    _add_node(index, node.id, devices, cluster.owners)
-        return cls(kinds, epochs)
+                    _add_node(index, node, devices, cluster.owners)
+        return cls(kinds)
 
     def copy(self) -> "Snapshot":
         """Return a snapshot that can be edited without touching this one."""
-        return Snapshot({kind: _copy(index) for kind, index in self._kinds.items()}, self._epochs)
+        return Snapshot({kind: _copy(index) for kind, index in self._kinds.items()})
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -67,8 +67,12 @@ class Snapshot:
 
     def idle(self, kind: str) -> int:
         """Return the idle devices of a kind."""
-        index = self._kinds.get(kind)
-        return index.idle if index else 0
+        return self._idle.get(kind, 0)
+
+    @property
+    def idle_by_kind(self) -> Mapping[str, int]:
+        """Return the idle devices of the kinds that have any; follows every edit."""
+        return self._idle
 
     def largest_node(self, kind: str) -> int:
         """Return how many healthy devices of a kind the best equipped node has."""
@@ -103,35 +107,51 @@ class Snapshot:
         idle = self._kinds[kind].idle_by_node[node]
         if len(idle) < count:
             raise ValueError(f"node {node} has {len(idle)} idle {kind}, not {count}")
-        epoch = self._epochs[node]
-        return tuple(DeviceRef(node=node, device=device, epoch=epoch) for device in idle[:count])
+        return tuple(idle[:count])
+
+    def are_idle(self, kind: str, node: NodeId, refs: Sequence[DeviceRef]) -> bool:
+        """Tell whether all of these devices of one node can still be handed out."""
+        index = self._kinds.get(kind)
+        idle = index.idle_by_node.get(node, []) if index else []
+        return idle[: len(refs)] == list(refs) or all(ref in idle for ref in refs)
 
     def is_idle(self, kind: str, ref: DeviceRef) -> bool:
         """Tell whether a device can still be handed out."""
+        return self.are_idle(kind, ref.node, (ref,))
+
+    def has_node(self, kind: str, node: NodeId) -> bool:
+        """Tell whether a node could get work for a kind."""
         index = self._kinds.get(kind)
-        return index is not None and ref.device in index.idle_by_node.get(ref.node, ())
+        return index is not None and node in index.idle_by_node
 
-    def take(self, kind: str, ref: DeviceRef) -> None:
-        """Mark an idle device as used; for ``Statement``, which can undo it."""
+    def take(self, kind: str, node: NodeId, refs: Sequence[DeviceRef]) -> None:
+        """Mark idle devices of one node as used; for ``Statement``, which can undo it."""
         index = self._kinds[kind]
-        devices = index.idle_by_node[ref.node]
-        devices.remove(ref.device)
-        _move(index, ref.node, len(devices) + 1, len(devices))
-        index.idle -= 1
+        idle = index.idle_by_node[node]
+        before = len(idle)
+        for ref in refs:
+            idle.remove(ref)
+        _move(index, node, before, len(idle))
+        self._idle[kind] -= len(refs)
+        if not self._idle[kind]:
+            del self._idle[kind]
 
-    def give(self, kind: str, ref: DeviceRef) -> None:
-        """Mark a used device as idle; for ``Statement``, which can undo it."""
+    def give(self, kind: str, node: NodeId, refs: Sequence[DeviceRef]) -> None:
+        """Mark used devices of one node as idle; for ``Statement``, which can undo it."""
         index = self._kinds[kind]
-        devices = index.idle_by_node[ref.node]
-        insort(devices, ref.device)
-        _move(index, ref.node, len(devices) - 1, len(devices))
-        index.idle += 1
+        idle = index.idle_by_node[node]
+        before = len(idle)
+        idle.extend(refs)
+        idle.sort(key=_device)
+        _move(index, node, before, len(idle))
+        self._idle[kind] = self._idle.get(kind, 0) + len(refs)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Edit:
     kind: str
-    ref: DeviceRef
+    node: NodeId
+    refs: Sequence[DeviceRef]
     taken: bool
 
 
@@ -152,20 +172,33 @@ class Statement:
 
     def allocate(self, kind: str, devices: Sequence[DeviceRef]) -> bool:
         """Take all ``devices``, or none and answer False when one is not idle."""
-        unique = len(set(devices)) == len(devices)
-        if not unique or not all(self._snapshot.is_idle(kind, ref) for ref in devices):
-            return False
-        for ref in devices:
-            self._apply(_Edit(kind, ref, taken=True))
+        by_node = _by_node(devices)
+        for node, refs in by_node.items():
+            unique = len({ref.device for ref in refs}) == len(refs)
+            if not unique or not self._snapshot.are_idle(kind, node, refs):
+                return False
+        for node, refs in by_node.items():
+            self._snapshot.take(kind, node, refs)
+            self._edits.append(_Edit(kind, node, refs, taken=True))
         return True
 
     def evict(self, kind: str, devices: Sequence[DeviceRef]) -> bool:
-        """Give back all ``devices`` of a running gang, or none and False when one is idle."""
-        unique = len(set(devices)) == len(devices)
-        if not unique or any(self._snapshot.is_idle(kind, ref) for ref in devices):
-            return False
-        for ref in devices:
-            self._apply(_Edit(kind, ref, taken=False))
+        """Give back all ``devices`` of a running gang, or none and False when one is idle.
+
+        Devices of nodes that cannot get work stay out of the snapshot.
+        """
+        by_node = {
+            node: refs
+            for node, refs in _by_node(devices).items()
+            if self._snapshot.has_node(kind, node)
+        }
+        for refs in by_node.values():
+            unique = len({ref.device for ref in refs}) == len(refs)
+            if not unique or any(self._snapshot.is_idle(kind, ref) for ref in refs):
+                return False
+        for node, refs in by_node.items():
+            self._snapshot.give(kind, node, refs)
+            self._edits.append(_Edit(kind, node, refs, taken=False))
         return True
 
     def rollback(self, checkpoint: int = 0) -> None:
@@ -173,16 +206,22 @@ class Statement:
         while len(self._edits) > checkpoint:
             edit = self._edits.pop()
             undo = self._snapshot.give if edit.taken else self._snapshot.take
-            undo(edit.kind, edit.ref)
+            undo(edit.kind, edit.node, edit.refs)
 
     def commit(self) -> None:
         """Keep all edits; a later rollback has nothing to undo."""
         self._edits.clear()
 
-    def _apply(self, edit: _Edit) -> None:
-        do = self._snapshot.take if edit.taken else self._snapshot.give
-        do(edit.kind, edit.ref)
-        self._edits.append(edit)
+
+def _by_node(devices: Sequence[DeviceRef]) -> dict[NodeId, list[DeviceRef]]:
+    grouped: dict[NodeId, list[DeviceRef]] = {}
+    for ref in devices:
+        grouped.setdefault(ref.node, []).append(ref)
+    return grouped
+
+
+def _device(ref: DeviceRef) -> DeviceId:
+    return ref.device
 
 
 def _healthy_by_kind(node: NodeRecord) -> dict[str, list[Device]]:
@@ -198,23 +237,23 @@ def _smallest(devices: Iterable[Device]) -> int:
 
 
 def _add_node(
-    index: KindIndex, node: NodeId, devices: Sequence[Device], owners: dict[str, str]
+    index: KindIndex, node: NodeRecord, devices: Sequence[Device], owners: dict[str, str]
 ) -> None:
-    idle = sorted(d.id for d in devices if owners.get(f"{node}/{d.id}", "") == "")
+    idle = sorted(d.id for d in devices if owners.get(f"{node.id}/{d.id}", "") == "")
     index.memory_bytes = min(index.memory_bytes, _smallest(devices))
     index.total += len(devices)
     index.largest_node = max(index.largest_node, len(devices))
-    index.idle += len(idle)
-    index.idle_by_node[node] = idle
+    index.idle_by_node[node.id] = [
+        DeviceRef(node=node.id, device=device, epoch=node.epoch) for device in idle
+    ]
     if idle:
-        insort(index.buckets.setdefault(len(idle), []), node)
+        insort(index.buckets.setdefault(len(idle), []), node.id)
 
 
 def _copy(index: KindIndex) -> KindIndex:
     return KindIndex(
         memory_bytes=index.memory_bytes,
         total=index.total,
-        idle=index.idle,
         largest_node=index.largest_node,
         idle_by_node={node: list(devices) for node, devices in index.idle_by_node.items()},
         buckets={size: list(nodes) for size, nodes in index.buckets.items()},
@@ -223,6 +262,8 @@ def _copy(index: KindIndex) -> KindIndex:
 
 def _move(index: KindIndex, node: NodeId, before: int, after: int) -> None:
     """Put a node from the bucket of its old idle count into that of the new one."""
+    if before == after:
+        return
     if before:
         nodes = index.buckets[before]
         del nodes[bisect_left(nodes, node)]

@@ -6,13 +6,14 @@ buy most: a start, or a wider or faster plan for a job that has one. The gain of
 job's weight times (seconds left) ** -power; its cost is its devices at the price of their kind.
 
 Nothing is changed without need. A running job's other plans are charged with the restart and with
-``hysteresis``; a job that got its devices less than ``min_run_s`` ago keeps them. Weight grows
-with age, so that nobody starves. Why these numbers: docs/explanation/policies.md.
+``hysteresis``; a job keeps its devices until it has had them for ``min_run_factor`` times the
+price of a restart. Weight grows with age, so that nobody starves. Why these numbers:
+docs/explanation/policies.md.
 """
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from frenzy_scheduler.core.decisions import QueuedJob, RunningJob, View
@@ -25,6 +26,7 @@ Job = QueuedJob | RunningJob
 _LEAST_PRICE: Final = 0.02  # of a kind that hardly any job can use
 _LEAST_EXTRA: Final = 0.1  # share of a plan's cost that a faster plan costs at least on top
 _LEAST_LEFT_S: Final = 1.0
+_NEVER: Final = float("inf")
 _UNKNOWN_DEVICE_S: Final = 600.0  # left of a job of unknown length that has had nothing yet
 
 
@@ -34,11 +36,11 @@ class Frenzy:
 
     name: str = "frenzy"
     preemptive: bool = True
-    power: float = 0.7
+    power: float = 1.15
     hysteresis: float = 1.3
     restart_factor: float = 1.5
-    min_run_s: float = 120.0
-    ageing_s: float = 6 * 3600.0
+    min_run_factor: float = 10.0
+    ageing_s: float = 8 * 3600.0
 
     def allocate(self, view: View) -> Mapping[JobId, ResourcePlan]:
         """Return the plan of each job that should run, the widest gangs first."""
@@ -59,25 +61,27 @@ class Frenzy:
         return dict(sorted(chosen.items(), key=lambda item: -item[1].device_count))
 
     def _settled(self, job: RunningJob, now_ms: int) -> bool:
-        return now_ms - job.placed_ms >= self.min_run_s * 1000
+        least_s = self.min_run_factor * job.progress.restart_s
+        return now_ms - job.placed_ms >= least_s * 1000
 
     def _bid(self, job: Job, prices: Mapping[str, float], now_ms: int) -> "_Bid":
         """Value and price every plan of a job."""
-        progress = job.progress
-        own = job.placement.plan if isinstance(job, RunningJob) else None
+        progress, power = job.progress, -self.power
         weight = 1.0 + max(now_ms - progress.arrived_ms, 0) / 1000 / self.ageing_s
-        charge_s = progress.restart_s * self.restart_factor
         steps = progress.steps_left if progress.steps_left is not None else _guess(job)
-        options: list[_Option] = []
-        for plan in job.plans:
-            left_s = steps * plan.speed.step_s
-            if own is not None and plan.id != own:
-                left_s = left_s * self.hysteresis + charge_s
-            value = weight * max(left_s, _LEAST_LEFT_S) ** -self.power
-            options.append(_Option(value, plan.device_count * prices[plan.kind], plan))
-        bid = _Bid(job.id, options)
-        bid.look(None)
-        return bid
+        if isinstance(job, QueuedJob):
+            left_s = [steps * plan.speed.step_s for plan in job.plans]
+        else:
+            own, charge_s = job.placement.plan, progress.restart_s * self.restart_factor
+            left_s = [
+                steps * plan.speed.step_s
+                if plan.id == own
+                else steps * plan.speed.step_s * self.hysteresis + charge_s
+                for plan in job.plans
+            ]
+        values = [weight * max(seconds, _LEAST_LEFT_S) ** power for seconds in left_s]
+        costs = [plan.device_count * prices[plan.kind] for plan in job.plans]
+        return _Bid(job.id, job.plans, values, costs)
 
 
 def kind_prices(jobs: Sequence[Job]) -> dict[str, float]:
@@ -91,7 +95,7 @@ def kind_prices(jobs: Sequence[Job]) -> dict[str, float]:
         least: dict[str, float] = {}
         for plan in job.plans:
             device_s = plan.device_count * plan.speed.step_s
-            if device_s < least.get(plan.kind, float("inf")):
+            if device_s < least.get(plan.kind, _NEVER):
                 least[plan.kind] = device_s
         best = min(least.values(), default=0.0)
         for kind, device_s in least.items():
@@ -99,66 +103,76 @@ def kind_prices(jobs: Sequence[Job]) -> dict[str, float]:
     return {kind: max(total / len(jobs), _LEAST_PRICE) for kind, total in worth.items()}
 
 
-@dataclass(slots=True)
-class _Option:
-    value: float
-    cost: float
-    plan: ResourcePlan
-
-
-@dataclass(slots=True)
 class _Bid:
-    """One job's plans, always with the one that gains most per cost on top."""
+    """One job's plans, always with the one that gains most per additional cost on top."""
 
-    job: JobId
-    options: list[_Option]
-    _ranked: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])  # best last
+    __slots__ = ("_costs", "_gains", "_plans", "_values", "gain", "held", "job")
 
-    def look(self, base: _Option | None) -> None:
-        """Rank what beats ``base`` (None: everything) by gain per additional cost."""
-        value, cost = (base.value, base.cost) if base else (0.0, 0.0)
-        least = cost * _LEAST_EXTRA
-        self._ranked = [
-            ((option.value - value) / max(option.cost - cost, least), -number)
-            for number, option in enumerate(self.options)
-            if option.value > value
-        ]
-        self._ranked.sort()
+    def __init__(
+        self,
+        job: JobId,
+        plans: Sequence[ResourcePlan],
+        values: list[float],
+        costs: list[float],
+    ) -> None:
+        self.job = job
+        self.held: ResourcePlan | None = None
+        self._plans, self._values, self._costs = plans, values, costs
+        self._gains = [value / cost for value, cost in zip(values, costs, strict=True)]
+        self.gain = max(self._gains)  # of the plan on top; 0 when nothing is left
 
     @property
-    def gain(self) -> float | None:
-        """Return the gain per cost of the option on top; None when nothing is left."""
-        return self._ranked[-1][0] if self._ranked else None
+    def top(self) -> ResourcePlan:
+        """Return the plan on top."""
+        return self._plans[self._gains.index(self.gain)]
 
-    def take(self) -> _Option:
-        """Remove and return the option on top."""
-        return self.options[-self._ranked.pop()[1]]
+    def grant(self) -> None:
+        """Hold the plan on top; what is better still comes next, for what it costs more."""
+        number = self._gains.index(self.gain)
+        self.held = self._plans[number]
+        value, cost = self._values[number], self._costs[number]
+        least = cost * _LEAST_EXTRA
+        self._gains = [
+            (better - value) / max(dearer - cost, least) if better > value else 0.0
+            for better, dearer in zip(self._values, self._costs, strict=True)
+        ]
+        self.gain = max(self._gains)
+
+    def refuse(self, free: Mapping[str, int]) -> None:
+        """Forget every plan for which not enough devices are free."""
+        room = dict(free)
+        if self.held is not None:
+            room[self.held.kind] += self.held.device_count
+        self._gains = [
+            gain if plan.device_count <= room.get(plan.kind, 0) else 0.0
+            for gain, plan in zip(self._gains, self._plans, strict=True)
+        ]
+        self.gain = max(self._gains)
 
 
 def _hand_out(
     bids: Sequence[_Bid], free: dict[str, int], chosen: dict[JobId, ResourcePlan]
 ) -> None:
     """Grant the best bid again and again, until nothing that is bid for is free."""
-    held: dict[int, _Option] = {}
-    heap = [(-bid.gain, n) for n, bid in enumerate(bids) if bid.gain is not None]
+    heap = [(-bid.gain, number) for number, bid in enumerate(bids)]
     heapq.heapify(heap)
-    while heap:
+    while heap and any(free.values()):
         number = heap[0][1]
         bid = bids[number]
-        option, base = bid.take(), held.get(number)
-        plan = option.plan
-        returned = base.plan.device_count if base and base.plan.kind == plan.kind else 0
+        plan, held = bid.top, bid.held
+        returned = held.device_count if held is not None and held.kind == plan.kind else 0
         if plan.device_count <= free.get(plan.kind, 0) + returned:
-            if base is not None:
-                free[base.plan.kind] += base.plan.device_count
+            if held is not None:
+                free[held.kind] += held.device_count
             free[plan.kind] -= plan.device_count
-            chosen[bid.job], held[number] = plan, option
-            bid.look(option)
-        gain = bid.gain
-        if gain is None:
-            heapq.heappop(heap)
+            bid.grant()
+            chosen[bid.job] = plan
         else:
-            heapq.heapreplace(heap, (-gain, number))
+            bid.refuse(free)
+        if bid.gain > 0:
+            heapq.heapreplace(heap, (-bid.gain, number))
+        else:
+            heapq.heappop(heap)
 
 
 def _guess(job: Job) -> float:
