@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from multiprocessing import Manager, get_context
 from typing import Any, Final
 
-from frenzy_scheduler.core.policies import ALLOCATORS, POLICIES, strategy_named
+from frenzy_scheduler.core.policies import POLICIES, SIMULATED, strategy_named
 from frenzy_scheduler.core.policies.has import Has
 from frenzy_shared.domain.cluster import NodeRecord, summarize_kinds
 from frenzy_simulator.bound import bound_avg_s
@@ -21,7 +21,7 @@ from frenzy_simulator.throughput import Marp
 from frenzy_simulator.users import ManualUsers
 
 MANUAL: Final = "manual"  # people choose GPUs; a free GPU goes to the first who can use it
-NAMES: Final = (*(one.name for one in POLICIES), *(one.name for one in ALLOCATORS), MANUAL)
+NAMES: Final = (*(one.name for one in (*POLICIES, *SIMULATED)), MANUAL)
 _REPORTS: Final = 200  # of progress, per policy
 
 Progress = Callable[[str, int, int], None]  # policy, jobs that are over, jobs in all

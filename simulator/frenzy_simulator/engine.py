@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from frenzy_scheduler.core.cycle import cycle
-from frenzy_scheduler.core.decisions import Allocator, Hold, Place, Policy, Preempt, Resize
+from frenzy_scheduler.core.decisions import Allocator, Hold, Place, Preempt, Resize, Strategy
 from frenzy_shared.domain.cluster import NodeRecord
 from frenzy_shared.domain.ids import JobId, NodeId
 from frenzy_shared.domain.placement import Placement
@@ -31,7 +31,7 @@ class Simulation:
     jobs: Sequence[SimJob]
     nodes: Sequence[NodeRecord]
     model: ThroughputModel
-    strategy: Policy | Allocator
+    strategy: Strategy
     scenario: Scenario
     users: ManualUsers | None = None
     name: str = ""  # of the policy in results; the strategy's when empty

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from frenzy_scheduler.core.cycle import cycle
-from frenzy_scheduler.core.decisions import Hold, Policy
+from frenzy_scheduler.core.decisions import Hold, Strategy
 from frenzy_scheduler.core.pending import explain
 from frenzy_scheduler.core.snapshot import Snapshot
 from frenzy_scheduler.documents import Documents
+from frenzy_scheduler.placed import placed_jobs
 from frenzy_scheduler.scheduling import queued_job
 from frenzy_shared.clock import Clock
 from frenzy_shared.domain.cluster import kinds_digest, summarize_kinds
@@ -22,7 +23,7 @@ class Explain:
 
     store: StateStore
     clock: Clock
-    policy: Policy
+    policy: Strategy
     documents: Documents
 
     async def job(self, job: JobId) -> ExplainReply:
@@ -43,8 +44,9 @@ class Explain:
         cluster = await self.store.cluster()
         digest = kinds_digest(summarize_kinds(cluster.nodes))
         jobs = [await queued_job(self.documents, waiting, digest) for waiting in queue]
+        placed = await placed_jobs(self.store, self.documents, self.policy)
         now_ms = self.clock.now_ms()
-        for decision in cycle(jobs, Snapshot.of(cluster), now_ms, self.policy):
+        for decision in cycle(jobs, Snapshot.of(cluster), now_ms, self.policy, placed):
             if isinstance(decision, Hold) and decision.job.id == record.id:
                 why = explain(decision, now_ms)
                 return ExplainReply(

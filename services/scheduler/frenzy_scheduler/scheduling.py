@@ -12,7 +12,7 @@ from opentelemetry.trace import Span
 
 from frenzy_scheduler.changes import job_change
 from frenzy_scheduler.core.cycle import cycle
-from frenzy_scheduler.core.decisions import Decision, Hold, Place, Policy, QueuedJob
+from frenzy_scheduler.core.decisions import Decision, Hold, Place, QueuedJob, Strategy
 from frenzy_scheduler.core.lifecycle import reserve
 from frenzy_scheduler.core.pending import explain
 from frenzy_scheduler.core.snapshot import Snapshot
@@ -21,6 +21,7 @@ from frenzy_scheduler.documents import Documents
 from frenzy_scheduler.jobs import apply, lease_lost
 from frenzy_scheduler.leadership import Leadership
 from frenzy_scheduler.metrics import Metrics
+from frenzy_scheduler.placed import placed_jobs
 from frenzy_scheduler.tracing import span_context
 from frenzy_shared import crashpoints
 from frenzy_shared.clock import Clock, IdSource
@@ -46,7 +47,7 @@ class Scheduling:
     store: StateStore
     clock: Clock
     ids: IdSource
-    policy: Policy
+    policy: Strategy
     documents: Documents
     desired: Desired
     leadership: Leadership
@@ -92,8 +93,9 @@ class Scheduling:
         jobs: list[QueuedJob] = []
         for some in _batches(queue, self.batch):
             jobs += await asyncio.gather(*(queued_job(self.documents, r, digest) for r in some))
+        placed = await placed_jobs(self.store, self.documents, self.policy)
         started = time.perf_counter()
-        decisions = cycle(jobs, Snapshot.of(cluster), self.clock.now_ms(), self.policy)
+        decisions = cycle(jobs, Snapshot.of(cluster), self.clock.now_ms(), self.policy, placed)
         self.metrics.cycled(time.perf_counter() - started)
         return decisions
 

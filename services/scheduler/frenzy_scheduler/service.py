@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from frenzy_scheduler.core.decisions import Policy
+from frenzy_scheduler.core.decisions import Strategy
 from frenzy_scheduler.core.liveness import Watch
 from frenzy_scheduler.desired import Desired
 from frenzy_scheduler.documents import Documents
@@ -55,7 +55,7 @@ class Scheduler:
     clock: Clock
     ids: IdSource
     settings: SchedulerSettings
-    policy: Policy
+    policy: Strategy
     telemetry: Telemetry
     instance: str
     leadership: Leadership = field(init=False)

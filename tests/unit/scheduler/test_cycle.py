@@ -11,7 +11,7 @@ HAS = policy_named("has")
 
 
 def test_policies_are_known_by_name():
-    assert [policy.name for policy in POLICIES] == ["has", "fifo", "srtf"]
+    assert [policy.name for policy in POLICIES] == ["has", "fifo", "srtf", "backfill"]
     assert policy_named("sia") is None
 
 

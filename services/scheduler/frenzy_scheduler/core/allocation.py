@@ -53,8 +53,22 @@ def carry_out(
     statement.commit()
     placed = {start.job for start in starts if isinstance(start, Place)}
     left = [job for job in by_arrival(queue) if job.id not in placed]
-    holds = [Hold(job=job, position=n, after=view.snapshot) for n, job in enumerate(left, 1)]
-    return [*stops, *starts, *holds]
+    return [*stops, *starts, *_holds(left, view, preemptive=preemptive)]
+
+
+def _holds(left: Sequence[QueuedJob], view: View, *, preemptive: bool) -> list[Hold]:
+    """Explain waiting; a strategy that stops nobody keeps idle devices for the first who waits."""
+    tried = {job.id for job in view.queue}
+    head = None if preemptive else next((job.id for job in left if job.id in tried), None)
+    return [
+        Hold(
+            job=job,
+            position=number,
+            after=view.snapshot,
+            reserved_for=None if job.id == head else head,
+        )
+        for number, job in enumerate(left, 1)
+    ]
 
 
 def _evict(

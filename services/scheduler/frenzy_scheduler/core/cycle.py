@@ -11,6 +11,7 @@ from frenzy_scheduler.core.decisions import (
     Policy,
     QueuedJob,
     RunningJob,
+    Strategy,
     View,
 )
 from frenzy_scheduler.core.snapshot import Snapshot, Statement
@@ -21,7 +22,7 @@ def cycle(
     queue: Sequence[QueuedJob],
     snapshot: Snapshot,
     now_ms: int,
-    policy: Policy | Allocator,
+    policy: Strategy,
     running: Sequence[RunningJob] = (),
 ) -> list[Decision]:
     """Decide for every waiting job, in the policy's order. ``snapshot`` is left as it was.

@@ -85,13 +85,15 @@ class Hold:
     """Leave the job waiting. ``pending.explain`` says why; that costs time only when asked for.
 
     ``position`` counts from 1 over the jobs that still wait. ``after`` is the cluster as this
-    cycle leaves it; ``behind`` names the job whose turn comes first under a strict order.
+    cycle leaves it; ``behind`` names the job whose turn comes first under a strict order, and
+    ``reserved_for`` the one whose start idle devices are kept for.
     """
 
     job: QueuedJob
     position: int
     after: Snapshot = field(compare=False, repr=False)
     behind: JobId | None = None
+    reserved_for: JobId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,3 +172,6 @@ class Allocator(Protocol):
         A running job that is left out is preempted, unless this strategy is not preemptive.
         """
         ...
+
+
+Strategy = Policy | Allocator

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from frenzy_scheduler.core.decisions import Hold, QueuedJob
+from frenzy_scheduler.core.policies.has import best_fit
 from frenzy_scheduler.core.snapshot import Snapshot
 from frenzy_shared.domain.job import PendingReason
 from frenzy_shared.domain.placement import Unplaceable
@@ -34,6 +35,9 @@ def explain(hold: Hold, now_ms: int) -> Unplaceable:
     nearest = min(misses, key=lambda miss: (_order(miss.reason), miss.missing))
     if hold.behind is not None:
         text = f"strict arrival order: job {hold.behind} comes first"
+        return _because(PendingReason.WAITING_FOR_CAPACITY, text, nearest.text)
+    if hold.reserved_for is not None and any(best_fit(plan, hold.after) for plan in job.plans):
+        text = f"starting now would delay job {hold.reserved_for}, which came first"
         return _because(PendingReason.WAITING_FOR_CAPACITY, text, nearest.text)
     reason = _dominant(misses)
     text = next(miss.text for miss in misses if miss.reason is reason)
