@@ -15,8 +15,11 @@ from frenzy_marp.core.cases.kernels import Kernels, kernels
 
 # Both norms read the same input: attention and MLP are added to it together.
 _PARALLEL_RESIDUAL = frozenset({word.Family.GPT_NEOX, word.Family.FALCON, word.Family.PHI})
+_NO_ATTENTION_DROPOUT = frozenset({word.Family.OPT, word.Family.BLOOM})  # 0 in their configs
 _EVERY_NTH = re.compile(r"every (\d+)\w* layer")
 _RECOMPUTED = re.compile(r"\[([\w ]*)\]")
+_KEPT_OUTPUTS = re.compile(r"outputs are kept: (.*)")
+_NVFP4_SHARE = 0.45  # inputs of matrix products are kept in 4 bit: measured, selective kind
 _STATISTICS = 4  # log-sum-exp of a row of attention scores, fp32
 
 
@@ -136,12 +139,10 @@ def _attention(run: Run, chosen: Kernels, widths: _Widths, element: int) -> floa
 def _scores(run: Run, chosen: Kernels, element: int) -> float:
     """Bytes of the written-out scores of one head, a token: probabilities, mask, dropped copy."""
     length = run.training.sequence_length / run.parallelism.context
-    softmax = element
-    low_precision_copy = 0
+    mask = 1 if _drops(run) and run.model.family not in _NO_ATTENTION_DROPOUT else 0
     if chosen.hugging_face and element == 2:
-        softmax, low_precision_copy = 4, 2  # softmax in fp32, cast back
-    dropped = (softmax + 1) if run.training.dropout > 0 else 0
-    return length * (softmax + dropped + low_precision_copy)
+        return length * (4 + element + mask)  # softmax in fp32, its 16-bit copy
+    return length * (element + mask * (1 + element))
 
 
 def _feed_forward(run: Run, chosen: Kernels, widths: _Widths, element: int) -> float:
@@ -155,6 +156,8 @@ def _feed_forward(run: Run, chosen: Kernels, widths: _Widths, element: int) -> f
     )
     # Rows are copied to their experts and back, and weighted: input and output of each choice.
     copies = 2 if run.training.adapter is None else 1
+    if run.parallelism.expert > 1:
+        copies += 2  # sent to the ranks of the experts, and permuted there
     one = _mlp(run, chosen, width, element, looped=True) + copies * element * widths.hidden
     routed = model.experts_per_token * one
     if run.parallelism.sequence_parallel:
@@ -208,9 +211,12 @@ def _adapters(run: Run, chosen: Kernels, widths: _Widths, element: int) -> float
 
 def _residual_dropout(run: Run, widths: _Widths) -> float:
     """Two masks of a byte an element, where the family drops what it adds to the stream."""
-    if run.training.dropout > 0 and run.model.norm is word.Norm.LAYER:
-        return 2 * widths.split_hidden
-    return 0.0
+    return 2 * widths.split_hidden if _drops(run) else 0.0
+
+
+def _drops(run: Run) -> bool:
+    """Return whether blocks drop values: later families do not, whatever adapters do."""
+    return run.training.dropout > 0 and run.model.norm is word.Norm.LAYER
 
 
 def _compiled_extra(chosen: Kernels, widths: _Widths, element: int) -> float:
@@ -229,15 +235,30 @@ def _selective(run: Run, chosen: Kernels, widths: _Widths, element: int) -> floa
     everything = _everything(run, chosen, widths, element)
     detail = run.training.checkpointing_detail
     every = _EVERY_NTH.search(detail)
+    outputs = _KEPT_OUTPUTS.search(detail)
     boundary = chosen.stream_bytes * widths.split_hidden
+    if outputs is not None:
+        return boundary + element * _named_outputs(run, widths, outputs.group(1))
     if every is not None and int(every.group(1)) > 0:
         share = 1 / int(every.group(1))
         return everything * (1 - share) + boundary * share
     if chosen.megatron:
         return everything - _recomputed_modules(run, chosen, widths, element, detail)
-    qkv = element * (widths.query + widths.key + widths.value)
-    products = qkv + element * 2 * widths.hidden + element * 2 * widths.inner
-    return boundary + element * widths.query + products / 2
+    products = widths.query + widths.key + widths.value + 2 * widths.hidden
+    products += 2 * _activated(run, widths)
+    share = _NVFP4_SHARE if run.training.recipe is word.QuantRecipe.NVFP4 else 1.0
+    return (boundary + element * (widths.query + products / 2)) * share
+
+
+def _named_outputs(run: Run, widths: _Widths, names: str) -> float:
+    """Return the width of the outputs that full recomputation is told to keep."""
+    latent = run.model.latent
+    sizes = {
+        "router gate": 2.0 * run.model.num_experts,
+        "wo": widths.split_hidden,
+        "wkv_a": float(latent.kv_rank + latent.rope_dim) if latent else 0.0,
+    }
+    return sum(sizes.get(name.strip(), 0.0) for name in names.split("+"))
 
 
 def _recomputed_modules(
@@ -284,8 +305,13 @@ def _temporaries(run: Run, widths: _Widths, element: int) -> float:
         shared = model.shared_expert_intermediate_size / widths.tensor
         inner = max(routed, shared, inner if model.num_dense_layers else 0.0)
     tensors = 3 if model.gated_mlp else 2
+    dispatched = 0.0
+    if model.num_experts and not kernels(run).hugging_face:
+        dispatched = 2 * model.experts_per_token * widths.hidden
+        if run.parallelism.sequence_parallel:
+            dispatched /= widths.tensor
     streams = 6 if run.training.compiled else 3  # a compiled backward frees its inputs at its end
-    return element * (tensors * inner + streams * widths.split_hidden)
+    return element * (tensors * inner + dispatched + streams * widths.split_hidden)
 
 
 def _trained(run: Run, *targets: word.Target) -> int:

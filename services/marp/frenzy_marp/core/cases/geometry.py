@@ -68,6 +68,10 @@ def _geometry(run: Run, stage: int) -> Geometry:
     positions = model.max_positions * model.hidden_size
     tied_here = model.tied_embeddings and first
     has_head = last and run.training.head is word.Head.LM and not tied_here
+    tokens = (run.training.tokens_low + run.training.tokens_high) / 2
+    # A pipeline without accumulation splits its batch: torchtitan, one micro-batch a stage.
+    splits = parallel.pipeline > 1 and run.training.accumulation == 1
+    chunks = parallel.pipeline if splits and run.training.micro_batch_size > 1 else 1
     return Geometry(
         stage=stage,
         layers=layers,
@@ -75,8 +79,8 @@ def _geometry(run: Run, stage: int) -> Geometry:
         head=vocabulary if has_head else 0,
         dense=dense // parallel.tensor,
         experts=experts // expert_split,
-        tokens=(run.training.tokens_low + run.training.tokens_high) / 2 / parallel.context,
-        in_flight=_in_flight(parallel, run.training.accumulation, stage),
+        tokens=tokens / parallel.context / chunks,
+        in_flight=_in_flight(parallel, max(chunks, run.training.accumulation), stage),
     )
 
 

@@ -15,6 +15,7 @@ _LOGITS_NOT_UPCAST = frozenset(
         word.Family.FALCON,
     }
 )
+_LIGER_BYTES = 8  # its chunks hold as many logits as the batch has hidden values
 _CHUNK_SHARE = 1 / 8  # chunked losses hold a part of the rows at once
 
 
@@ -28,6 +29,8 @@ def loss_bytes(run: Run) -> float:
     training = run.training
     if training.head is not word.Head.LM:
         return 0.0
+    if training.loss is word.LossKernel.LINEAR_FUSED and kernels(run).hugging_face:
+        return _LIGER_BYTES * run.model.hidden_size
     vocabulary = run.model.vocab_size / (
         run.parallelism.tensor if training.loss is word.LossKernel.VOCAB_PARALLEL else 1
     )
@@ -63,8 +66,9 @@ def _eager(run: Run, element: int, stored: int) -> float:
         return kept + 3 * stored + (element if stored > element else 0)
     if training.autocast and element < 4 and run.model.family in _LOGITS_NOT_UPCAST:
         return 2 * element + 3 * 4 + stored / 2
-    if stored == element:
-        return 4 * stored
+    own_precision = run.model.family in _LOGITS_NOT_UPCAST | {word.Family.QWEN}
+    if stored == element or (own_precision and not training.autocast):
+        return 4 * element
     return max(kept, element) + 3 * stored
 
 
@@ -80,4 +84,4 @@ def _vocabulary_parallel(run: Run, element: int, stored: int) -> float:
         return 3 * stored
     if run.training.framework is word.Framework.NANOTRON:
         return 3 * stored
-    return element + stored
+    return 2 * element + stored

@@ -9,6 +9,7 @@ from frenzy_marp.core.cases.geometry import Geometry, geometries
 from frenzy_marp.core.cases.loss import loss_bytes
 from frenzy_marp.core.cases.states import StateBytes, state_bytes, weight_bytes
 
+_RETAINED = "retained inputs"
 _GATHERING = frozenset({word.Sharding.ZERO3, word.Sharding.FSDP, word.Sharding.FSDP2})
 
 
@@ -32,7 +33,8 @@ class _Parts:
     states: StateBytes
     block: BlockBytes
     gathered_block: float
-    gathered_ends: float
+    gathered_ends: float  # while the loss is computed
+    gathered_later: float  # of them, what stays whole until backward ends
 
     @property
     def saved_once(self) -> float:
@@ -52,20 +54,18 @@ def predict_allocated(run: Run) -> Moment:
 
 
 def _parts(run: Run, geometry: Geometry) -> _Parts:
-    block, ends = _gathered(run, geometry)
-    return _Parts(run, geometry, state_bytes(run, geometry), block_bytes(run), block, ends)
-
-
-def _gathered(run: Run, geometry: Geometry) -> tuple[float, float]:
-    """Return the bytes of one gathered block, and of the embedding and head while whole."""
-    if run.parallelism.sharding not in _GATHERING or run.parallelism.shard_degree == 1:
-        return 0.0, 0.0
+    states, blocks = state_bytes(run, geometry), block_bytes(run)
+    sharding = run.parallelism.sharding
+    if sharding not in _GATHERING or run.parallelism.shard_degree == 1:
+        return _Parts(run, geometry, states, blocks, 0.0, 0.0, 0.0)
     size = run.training.compute_dtype.size_bytes
-    if run.training.quantization is None:
-        block = float(geometry.block * size)
-    else:
+    block = float(geometry.block * size)
+    if run.training.quantization is not None:
         block = weight_bytes(run, geometry.block)
-    return block, float(geometry.ends * size)
+    if sharding is word.Sharding.FSDP2:  # embedding and head are units of their own
+        return _Parts(run, geometry, states, blocks, block, float(geometry.head * size), 0.0)
+    ends = float(geometry.ends * size)  # FSDP1's root unit is never sharded again
+    return _Parts(run, geometry, states, blocks, block, ends, ends)
 
 
 def _moments(parts: _Parts) -> tuple[Moment, ...]:
@@ -97,7 +97,7 @@ def _loss(parts: _Parts) -> Moment:
             ("gradients", states.gradients if states.persistent_gradients else 0.0),
             ("activations", parts.saved_once * geometry.in_flight),
             ("logits and loss", logits),
-            ("gathered weights", parts.gathered_ends + parts.gathered_block),
+            ("gathered weights", parts.gathered_ends + _gathered_blocks(parts, 1)),
         ),
     )
 
@@ -106,7 +106,7 @@ def _backward(parts: _Parts) -> tuple[Moment, Moment]:
     """Return the first and the last block's backward: activations fall while gradients grow."""
     states, geometry = parts.states, parts.geometry
     work = parts.block.work * geometry.tokens
-    gathered = parts.gathered_ends + 2 * parts.gathered_block
+    gathered = parts.gathered_later + _gathered_blocks(parts, 2)
     fresh = _fresh_gradients(parts)
     head_share = geometry.head / max(1, geometry.total)
     start = states.gradients if states.persistent_gradients else states.gradients * head_share
@@ -115,12 +115,20 @@ def _backward(parts: _Parts) -> tuple[Moment, Moment]:
     first = (*_resident(parts), ("gradients", start), *common)
     last = (*_resident(parts), ("gradients", states.gradients), *common)
     saved = parts.saved_once * geometry.in_flight
-    rest = parts.saved_once * (max(0.0, geometry.in_flight - 1) + _retained(parts.run))
+    rest = parts.saved_once * max(0.0, geometry.in_flight - 1)
+    retained = parts.saved_once * _retained(parts.run)
     one = parts.block.kept * geometry.tokens
     return (
         Moment("last block's backward", (*first, ("activations", saved))),
-        Moment("first block's backward", (*last, ("activations", rest + one))),
+        Moment("first block's backward", (*last, ("activations", rest + one), (_RETAINED, retained))),
     )
+
+
+def _gathered_blocks(parts: _Parts, count: int) -> float:
+    """Return the bytes of gathered blocks: all of them where forward does not shard again."""
+    if parts.run.parallelism.reshard_after_forward:
+        return count * parts.gathered_block
+    return parts.geometry.layers * parts.gathered_block
 
 
 def _retained(run: Run) -> int:
@@ -141,6 +149,8 @@ def _fresh_gradients(parts: _Parts) -> float:
         return 0.0
     size = training.compute_dtype.size_bytes
     reduced = (parts.run.parallelism.reduce_dtype or training.grad_dtype).size_bytes
+    if parts.run.parallelism.pipeline > 1:  # summed whole, reduced after the last micro-batch
+        return float(parts.geometry.layers * parts.geometry.block * reduced)
     return float(parts.geometry.block * (size if reduced == size else size + reduced))
 
 
@@ -161,5 +171,6 @@ def spread_bytes(moments: tuple[Moment, ...]) -> float:
     most: dict[str, float] = {}
     for moment in moments:
         for name, size in moment.terms:
-            most[name] = max(most.get(name, 0.0), size)
-    return sum(most.values())
+            if name != _RETAINED:  # small blocks, cut from what the logits left
+                most[name] = max(most.get(name, 0.0), size)
+    return max(sum(most.values()), *(moment.total for moment in moments))

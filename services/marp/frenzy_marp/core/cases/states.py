@@ -83,7 +83,7 @@ def state_bytes(run: Run, geometry: Geometry) -> StateBytes:
         master=0.0 if in_host else master,
         optimizer=0.0 if in_host else optimizer,
         gradients=gradients,
-        buffers=_buffers(run, trainable),
+        buffers=_buffers(run, trainable) + _cast_weights(run, geometry),
         step=0.0 if in_host else _step(run, owned),
         persistent_gradients=_persistent(run),
     )
@@ -173,6 +173,16 @@ def _buffers(run: Run, trainable: float) -> float:
     if parallel.sharding in {word.Sharding.ZERO1, word.Sharding.ZERO2} and not megatron:
         elements = parallel.bucket_elements or min(500_000_000, run.model.hidden_size**2)
         return 2.0 * min(elements, trainable) * (2 if parallel.overlap_comm else 1)
+    return 0.0
+
+
+def _cast_weights(run: Run, geometry: Geometry) -> float:
+    """Return autocast's 16-bit copies of fp32 weights, which backward keeps."""
+    training = run.training
+    casts = training.autocast and training.param_dtype is word.Dtype.FP32
+    whole = run.parallelism.sharding in _WHOLE_WEIGHTS
+    if casts and whole and training.checkpointing is not word.Checkpointing.FULL:
+        return 2.0 * geometry.total
     return 0.0
 
 
