@@ -167,9 +167,7 @@ def _feed_forward(run: Run, chosen: Kernels, widths: _Widths, element: int) -> f
     return dense_share * dense + (1 - dense_share) * (routed + shared)
 
 
-def _mlp(
-    run: Run, chosen: Kernels, inner: float, element: int, *, looped: bool = False
-) -> float:
+def _mlp(run: Run, chosen: Kernels, inner: float, element: int, *, looped: bool = False) -> float:
     """Gated: gate, activated gate, up, product. Plain: before and after the activation.
 
     The product is kept where the next matrix is trained; in a recomputed block it is still there

@@ -159,6 +159,7 @@ class Case:
     label: Label
     readings: tuple[tuple[word.Metric, float], ...]
     metric: word.Metric | None
+    metric_guess: word.Metric | None
     outcome: word.Outcome | None
 
 
@@ -191,6 +192,7 @@ def parse_case(value: object) -> Case:
             for name in readings.keys()  # noqa: SIM118
         ),
         metric=measured.optional_word("metric", word.Metric),
+        metric_guess=fields.optional_word("metric_guess", word.Metric),
         outcome=outcome,
     )
 

@@ -120,7 +120,9 @@ def _backward(parts: _Parts) -> tuple[Moment, Moment]:
     one = parts.block.kept * geometry.tokens
     return (
         Moment("last block's backward", (*first, ("activations", saved))),
-        Moment("first block's backward", (*last, ("activations", rest + one), (_RETAINED, retained))),
+        Moment(
+            "first block's backward", (*last, ("activations", rest + one), (_RETAINED, retained))
+        ),
     )
 
 
