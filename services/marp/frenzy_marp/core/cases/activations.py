@@ -127,7 +127,9 @@ def _attention(run: Run, chosen: Kernels, widths: _Widths, element: int) -> floa
     elif chosen.fused_qkv and run.model.max_positions == 0:
         kept += element * (query + key)
     if chosen.packed_attention:
-        kept += 2 * element * (query + key + value)  # the projection, and a packed copy
+        kept += element * (query + key + value)
+        if run.parallelism.sequence_parallel:  # inputs of its four exchanges of a block
+            kept += 4 * element * widths.split_hidden
     if run.model.latent is not None:
         kept += element * 2 * (run.model.latent.kv_rank + (run.model.latent.q_rank or 0))
     heads = run.model.num_heads / widths.tensor

@@ -62,13 +62,16 @@ def _parts(run: Run, geometry: Geometry) -> _Parts:
     block = float(geometry.block * size)
     if run.training.quantization is not None:
         block = weight_bytes(run, geometry.block)
-    if sharding is word.Sharding.FSDP2:  # embedding and head are units of their own
+    units = sharding is word.Sharding.FSDP2 or run.training.framework is word.Framework.THUNDER
+    if units:  # embedding and head are units of their own
         return _Parts(run, geometry, states, blocks, block, float(geometry.head * size), 0.0)
     ends = float(geometry.ends * size)  # FSDP1's root unit is never sharded again
     return _Parts(run, geometry, states, blocks, block, ends, ends)
 
 
 def _moments(parts: _Parts) -> tuple[Moment, ...]:
+    if parts.run.training.load_time_peak:
+        return (_loading(parts),)
     return (_loading(parts), _loss(parts), *_backward(parts), _step(parts))
 
 
@@ -83,7 +86,11 @@ def _resident(parts: _Parts) -> tuple[tuple[str, float], ...]:
 
 
 def _loading(parts: _Parts) -> Moment:
-    return Moment("loading", (("weights", parts.states.weights),))
+    """Return the weights while they are loaded: whole on every rank where nothing defers them."""
+    training = parts.run.training
+    whole = training.framework is word.Framework.LITGPT and training.adapter is not None
+    size = weight_bytes(parts.run, parts.geometry.total) if whole else parts.states.weights
+    return Moment("loading", (("weights", max(size, parts.states.weights)),))
 
 
 def _loss(parts: _Parts) -> Moment:

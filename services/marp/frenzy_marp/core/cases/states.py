@@ -73,8 +73,8 @@ def state_bytes(run: Run, geometry: Geometry) -> StateBytes:
     master = 4.0 * owned if training.master_weights else 0.0
     optimizer = optimizer_bytes(run) * owned
     size = training.grad_dtype.size_bytes
-    if training.framework is word.Framework.NANOTRON and training.master_weights:
-        size += training.param_dtype.size_bytes  # autograd's gradients beside the fp32 sums
+    if _sums_apart(run):
+        size += training.param_dtype.size_bytes
     gradients = trainable * size / gradient_shard
     if training.optimizer_in_backward:
         gradients = 0.0
@@ -150,6 +150,17 @@ def _owned(run: Run, geometry: Geometry, trainable: float, shard: int) -> float:
 def _with_experts(geometry: Geometry, shard: int, expert: int) -> float:
     experts = geometry.layers * geometry.experts
     return (geometry.total - experts) / shard + experts / max(1, shard // expert)
+
+
+def _sums_apart(run: Run) -> bool:
+    """Return whether fp32 sums exist beside autograd's own 16-bit gradients.
+
+    nanotron's accumulator, and DeepSpeed's BF16_Optimizer; Megatron has one fp32 buffer only.
+    """
+    training = run.training
+    apart = {word.Framework.NANOTRON, word.Framework.MEGATRON_DEEPSPEED, word.Framework.DEEPSPEED}
+    mixed = training.grad_dtype is word.Dtype.FP32 and training.param_dtype is not word.Dtype.FP32
+    return training.framework in apart and training.master_weights and mixed
 
 
 def _persistent(run: Run) -> bool:
