@@ -1,5 +1,6 @@
 """The discrete-event engine: the scheduler's own cycle inside, a virtual clock around it."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -149,7 +150,7 @@ class _Engine:
         users = self._given.users
         if live is None or users is None or live.generation != event.generation:
             return False
-        self._stop(live)
+        self._stop(live, lost_s=math.inf)  # it never trained
         del self._queue[event.job]
         self._thinking[event.job] = live
         live.ooms += 1

@@ -123,10 +123,11 @@ SCHEMAS: Final = (COMMON, ACME, HELIOS, PAI)
 
 
 def schema_of(columns: list[str]) -> Schema | None:
-    """Recognise a trace by its columns: the schema whose columns, also optional ones, are most."""
+    """Recognise a trace by its columns: of the fitting schemas, the one that lacks fewest."""
     fitting = [schema for schema in SCHEMAS if set(schema.required) <= set(columns)]
-    return max(fitting, key=lambda schema: _known(schema, columns), default=None)
+    return min(fitting, key=lambda schema: _lacking(schema, columns), default=None)
 
 
-def _known(schema: Schema, columns: list[str]) -> int:
-    return sum(name in columns for name in (schema.model, schema.user, schema.status) if name)
+def _lacking(schema: Schema, columns: list[str]) -> int:
+    optional = (schema.model, schema.user, schema.status)
+    return sum(bool(name) and name not in columns for name in optional)

@@ -66,8 +66,7 @@ def _object(line: str, where: str) -> Mapping[str, Any]:
         value = json.loads(line)
     except ValueError as error:
         raise InvalidTrace(f"{where}: not JSON: {error}") from error
-    missing = [key for key in ("id", "submit_s", "spec") if key not in value] if value else []
-    if not isinstance(value, dict) or not value or missing:
+    if not isinstance(value, dict) or not {"id", "submit_s", "spec"} <= value.keys():
         raise InvalidTrace(f'{where}: a line is {{"id", "submit_s", "spec": {{...}}}}')
     return value
 
