@@ -220,13 +220,13 @@ def _drops(run: Run) -> bool:
 
 
 def _compiled_extra(chosen: Kernels, widths: _Widths, element: int) -> float:
-    """Copies of the stream: the partitioner keeps both sums of a block, thunder two more."""
+    """Count copies of the stream: the partitioner keeps both sums of a block, thunder two more."""
     copies = 1 if chosen.compiled else 0
     return element * widths.split_hidden * (copies + (2 if chosen.thunder else 0))
 
 
 def _selective(run: Run, chosen: Kernels, widths: _Widths, element: int) -> float:
-    """Selective checkpointing, by what the set-up says it recomputes.
+    """Return what selective checkpointing keeps, by what the set-up says it recomputes.
 
     Every n-th layer whole (torchtitan's first kind); a list of modules (Megatron); attention's
     core (Megatron's default); or all but the outputs of attention and of every second matrix
@@ -285,7 +285,7 @@ def _activated(run: Run, widths: _Widths) -> float:
     model = run.model
     if not model.num_experts:
         return widths.inner
-    routed = model.experts_per_token * model.expert_intermediate_size
+    routed = float(model.experts_per_token * model.expert_intermediate_size)
     if run.parallelism.sequence_parallel:
         routed /= widths.tensor
     return routed + model.shared_expert_intermediate_size / widths.tensor

@@ -21,6 +21,7 @@ _SHRINK_GROUPS: Final = 2.0  # groups of evidence at which half a correction is 
 _LARGEST_SHIFT: Final = math.log(1.25)  # beyond it something is missing, not off
 _LOW: Final = 0.05
 _HIGH: Final = 0.95
+_ENOUGH_GROUPS: Final = 3  # groups from which bounds are learned
 _FULL_GROUP: Final = 8  # rows from which a group has its full weight
 
 
@@ -35,7 +36,7 @@ class Bounds:
 # What the shipped public runs leave unexplained; used where no history is at hand.
 PRIOR_BOUNDS: Final = {
     word.Metric.ALLOCATED: Bounds(0.90, 1.09),
-    word.Metric.RESERVED: Bounds(0.83, 1.18),
+    word.Metric.RESERVED: Bounds(0.83, 1.22),
     word.Metric.DEVICE: Bounds(0.80, 1.27),
 }
 
@@ -95,7 +96,8 @@ def fit(residuals: Iterable[Residual]) -> Correction:
         left[row.metric].append((rest, min(1.0, size / _FULL_GROUP) / size))
     bounds = dict(PRIOR_BOUNDS)
     for metric, rests in left.items():
-        if len(rests) >= _FULL_GROUP:
+        groups = sum(1 for known, _ in sizes if known is metric)
+        if groups >= _ENOUGH_GROUPS:
             low, high = _quantile(rests, _LOW), _quantile(rests, _HIGH)
             bounds[metric] = Bounds(math.exp(min(low, 0.0)), math.exp(max(high, 0.0)))
     return Correction(shifts, bounds)

@@ -95,13 +95,9 @@ def score(cases: Sequence[Case], mode: Mode = Mode.ANALYTICAL) -> Report:
 
     ``corrected`` predicts each group with what the other groups taught (leave one group out).
     """
-    known = _corrections(cases) if mode is Mode.CORRECTED else {}
     rows: list[Scored] = []
     outcomes: list[tuple[word.Outcome, word.Outcome]] = []
-    for case in cases:
-        correction = known.get(case.label.group, NO_CORRECTION)
-        estimate = _published(case.run) if mode is Mode.FRENZY_2024 else None
-        estimate = estimate or estimate_run(case.run, correction)
+    for case, estimate in zip(cases, estimates(cases, mode), strict=True):
         rows += [
             Scored(case, metric, measured, estimate.of(_target(case, metric)))
             for metric, measured in case.readings
@@ -110,6 +106,16 @@ def score(cases: Sequence[Case], mode: Mode = Mode.ANALYTICAL) -> Report:
         if estimate.verdict is not None and (case.outcome or case.readings):
             outcomes.append((case.outcome or word.Outcome.FITS, estimate.verdict))
     return Report(mode, tuple(rows), _verdicts(outcomes))
+
+
+def estimates(cases: Sequence[Case], mode: Mode) -> tuple[CaseEstimate, ...]:
+    """Predict every case."""
+    if mode is Mode.FRENZY_2024:
+        return tuple(_published(case.run) for case in cases)
+    known = _corrections(cases) if mode is Mode.CORRECTED else {}
+    return tuple(
+        estimate_run(case.run, known.get(case.label.group, NO_CORRECTION)) for case in cases
+    )
 
 
 def accuracy(rows: Sequence[Scored]) -> Accuracy:

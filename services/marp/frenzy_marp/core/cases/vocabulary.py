@@ -254,7 +254,7 @@ class Sharding(StrEnum):
 
 
 class Outcome(StrEnum):
-    """Did a run survive on its card?"""
+    """Whether a run survived on its card."""
 
     OOM = "oom"
     FITS = "fits"
