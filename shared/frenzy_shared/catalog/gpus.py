@@ -8,7 +8,7 @@ data-sheet figure; it only feeds energy estimates.
 import csv
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Final
 
@@ -49,6 +49,7 @@ class GpuModel:
     sources: str = ""
 
 
+@lru_cache(maxsize=1024)
 def find_gpu(name: str) -> GpuModel | None:
     """Return the model that a driver, or the catalogue, calls ``name``; None when unknown.
 

@@ -1,13 +1,19 @@
 """Terms that were worked out by hand."""
 
 import numpy as np
+import pytest
 
 from frenzy_marp.core.frenzy_2024 import published_parameters, published_peak
 from frenzy_marp.core.memory import operators as op
-from frenzy_marp.core.memory.analytical import Peak
 from frenzy_marp.core.memory.blocks import Shape
-from frenzy_marp.core.memory.estimate import DeviceTraits, estimate, required_bytes
-from frenzy_marp.core.memory.gradients import gradient_track, partition_span
+from frenzy_marp.core.memory.estimate import (
+    DeviceTraits,
+    estimate,
+    required_bytes,
+    room_bytes,
+)
+from frenzy_marp.core.memory.gradients import Gradients
+from frenzy_marp.core.memory.predictor import Peak
 from frenzy_marp.core.memory.profiles import block_profile, ends_profile
 from frenzy_marp.core.memory.states import states
 from frenzy_marp.core.memory.tape import Tape
@@ -113,7 +119,7 @@ def test_the_loss_peaks_at_twelve_bytes_per_logit():
 
 def test_model_states_by_stage():
     common = {"element": 2, "bucket": 100, "persistence_threshold": 0}
-    parameters = (1024, 1024)
+    parameters = np.array([1024, 1024])
     zero = states(parameters, stage=0, ranks=2, **common)
     # 2 + 4 + 8 bytes a parameter, and a step count per tensor
     assert zero.resident == 14 * 2048 + 2 * 512
@@ -128,27 +134,42 @@ def test_model_states_by_stage():
     assert fp32.weights == 4 * 2048
 
 
+def gradients(*sizes, bucket=100):
+    return Gradients(np.array(sizes), element=2, bucket_bytes=2 * bucket)
+
+
 def test_the_worst_rank_keeps_border_parameters_whole():
     # 400 bytes over 2 ranks: the border at 200 cuts the second parameter, which both keep.
-    assert partition_span((100, 250, 50), 2) == (0, 2)
-    assert partition_span((100, 100), 2) in {(0, 1), (1, 2)}
-    assert partition_span((7, 7, 7), 1) == (0, 3)
+    assert gradients(100, 250, 50).span(2) == (0, 2)
+    assert gradients(100, 100).span(2) in {(0, 1), (1, 2)}
+    assert gradients(7, 7, 7).span(1) == (0, 3)
 
 
 def test_gradients_by_stage():
-    sizes = (400, 400, 200)
-    whole = gradient_track(sizes, stage=0, ranks=2, element=2, bucket=100, accumulates=False)
+    few = gradients(400, 400, 200)
+    whole = few.track(0, 2, accumulates=False)
     assert whole.before.tolist() == [0, 400, 800, 1000]
     assert whole.after == 2000  # the flat copy that is reduced
-    accumulated = gradient_track(sizes, stage=0, ranks=2, element=2, bucket=100, accumulates=True)
-    assert set(accumulated.before.tolist()) == {1000}
-    # Stage 2, bucket of 800 bytes: two gradients fit, the third reduces them first.
-    two = gradient_track(sizes, stage=2, ranks=1, element=2, bucket=400, accumulates=False)
+    assert set(few.track(0, 2, accumulates=True).before.tolist()) == {1000}
+    # Bucket of 800 bytes: two gradients fit, the third reduces them first.
+    roomy = gradients(400, 400, 200, bucket=400)
+    two = roomy.track(2, 1, accumulates=False)
     assert two.before.tolist() == [0, 800, 800, 1800]
     assert two.handing.tolist() == [800, 800, 1800]
-    three = gradient_track(sizes, stage=3, ranks=1, element=2, bucket=400, accumulates=False)
+    three = roomy.track(3, 1, accumulates=False)
     assert np.all(three.before == 0)
     assert three.handing.tolist() == [0, 0, 800]  # the interleaved copy of two gradients
+
+
+@pytest.mark.parametrize("capability", ["", "8.0", "10.0"])
+@pytest.mark.parametrize("capacity", [0, 10**9, 2**30 + 1, 85_899_345_920, 10**14 + 7])
+@pytest.mark.parametrize("correction", [1.0, 1.37, 4.0])
+def test_room_is_the_inverse_of_what_is_required(capability, capacity, correction):
+    traits = DeviceTraits(emulated=not capability, compute_capability=capability, ranks=2)
+    room = room_bytes(capacity, traits, correction=correction)
+    needed = required_bytes(room + 1, traits, correction=correction)
+    assert needed > capacity
+    assert room == -1 or required_bytes(room, traits, correction=correction) <= capacity
 
 
 def test_an_emulated_device_has_neither_context_nor_allocator():

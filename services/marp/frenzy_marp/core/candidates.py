@@ -1,6 +1,5 @@
 """The options that the planner looks at: what the pins and the global batch allow."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from frenzy_shared.catalog.gpus import GpuModel, find_gpu
@@ -18,6 +17,11 @@ class Option:
     precision: Precision
     checkpointing: ActivationCheckpointing
     micro_batches: tuple[int, ...]
+
+    @property
+    def recomputes(self) -> bool:
+        """Tell whether activations are recomputed in backward."""
+        return self.checkpointing is ActivationCheckpointing.FULL
 
 
 def divisors(number: int) -> tuple[int, ...]:
@@ -57,29 +61,32 @@ def precision_of(gpu: GpuModel, pins: Pins) -> Precision | None:
     return pins.precision if pins.precision in supported else None
 
 
-def device_counts(global_batch: int, kind: KindSummary, pins: Pins) -> tuple[int, ...]:
-    """Return the numbers of devices that share the global batch evenly, within kind and pins."""
-    limit = min(kind.total, pins.max_devices or kind.total)
-    counts = tuple(n for n in divisors(global_batch) if n <= limit)
-    if pins.device_count is None:
-        return counts
-    return tuple(n for n in counts if n == pins.device_count)
+def device_limit(kind: KindSummary, pins: Pins) -> int:
+    """Return how many devices of a kind one job may have."""
+    return min(kind.total, pins.max_devices or kind.total)
 
 
 def options(
-    setup: TrainingSetup, kind: KindSummary, pins: Pins, precision: Precision
-) -> Iterator[Option]:
-    """Yield options, cheapest in time and devices first: a fit makes the later ones pointless."""
-    for devices in device_counts(setup.global_batch_size, kind, pins):
-        share = setup.global_batch_size // devices
-        micro_batches = divisors(share)
+    setup: TrainingSetup, pins: Pins, precision: Precision, most_devices: int
+) -> dict[int, tuple[Option, ...]]:
+    """Return the options for each number of devices that shares the global batch evenly.
+
+    Ascending in devices, then in what an option costs in communication and recomputation.
+    """
+    found: dict[int, tuple[Option, ...]] = {}
+    for devices in divisors(setup.global_batch_size):
+        if devices > most_devices or pins.device_count not in (None, devices):
+            continue
+        micro_batches = divisors(setup.global_batch_size // devices)
         if pins.micro_batch_size is not None:
             micro_batches = tuple(m for m in micro_batches if m == pins.micro_batch_size)
-        if not micro_batches:
-            continue
-        for stage in _stages(devices, pins):
-            for checkpointing in _checkpointing(pins):
-                yield Option(devices, stage, precision, checkpointing, micro_batches)
+        if micro_batches:
+            found[devices] = tuple(
+                Option(devices, stage, precision, checkpointing, micro_batches)
+                for stage in _stages(devices, pins)
+                for checkpointing in _checkpointing(pins)
+            )
+    return found
 
 
 def parallelism(

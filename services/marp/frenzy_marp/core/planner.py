@@ -1,24 +1,21 @@
 """Make plans: every way to run a job on the kinds that a cluster has, best first.
 
-Exhaustive where it matters, pruned where memory is monotone: more sequences in a micro-batch
-never need less, and a higher ZeRO stage or checkpointing is not worth its price once a cheaper
-option fits a device's share in a few micro-steps. The global batch is always kept exactly.
+The global batch is always kept exactly. Of one kind and number of devices the fastest plan that
+fits is kept, and only if it is faster than every plan with fewer devices. Plans are ranked by
+predicted time to finish, then device-hours: how many devices are worth it now is for the
+scheduler to say, which knows what is free. Between equals the plan that shards and recomputes
+less comes first.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Final
 
-from frenzy_marp.core.candidates import (
-    Option,
-    gpu_model,
-    options,
-    parallelism,
-    precision_of,
-)
-from frenzy_marp.core.deepspeed_config import bucket_elements, deepspeed_config
-from frenzy_marp.core.memory.analytical import Peak, floor_bytes, predict_peak
-from frenzy_marp.core.memory.estimate import DeviceTraits, estimate, required_bytes
+from frenzy_marp.core.candidates import gpu_model, precision_of
+from frenzy_marp.core.deepspeed_config import deepspeed_config
+from frenzy_marp.core.ladder import Demand
+from frenzy_marp.core.memory.analytical import predict_peak
+from frenzy_marp.core.memory.estimate import estimate
 from frenzy_marp.core.refusals import (
     excluded,
     missing_kinds,
@@ -28,76 +25,63 @@ from frenzy_marp.core.refusals import (
     too_large,
     unsupported_degrees,
 )
+from frenzy_marp.core.search import Choice, Offer, fits_at_all, front, nearest_miss
 from frenzy_marp.core.speed import estimate_speed
 from frenzy_shared.catalog.gpus import GpuModel
 from frenzy_shared.domain.cluster import KindSummary, kinds_digest
 from frenzy_shared.domain.ids import PlanId
 from frenzy_shared.domain.model import Pins, TrainingSetup
-from frenzy_shared.domain.plan import (
-    ActivationCheckpointing,
-    MemoryEstimate,
-    ParallelismPlan,
-    PlanSet,
-    RefusedPlan,
-    ResourcePlan,
-    SpeedEstimate,
-)
+from frenzy_shared.domain.plan import PlanSet, RefusedPlan, ResourcePlan
 from frenzy_shared.units import format_bytes
 
 MAX_PLANS: Final = 32
-_FEW_MICRO_STEPS: Final = 4  # a larger micro-batch than this leaves cannot repay its price
+_CUDA_ENVIRONMENT: Final = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Context:
-    """One kind under one set of pins."""
+class _Found:
+    """A plan that fits, in short: most are never written out."""
 
-    setup: TrainingSetup
-    kind: KindSummary
-    gpu: GpuModel
-    pins: Pins
-    correction: float
-    peaks: dict[tuple[ParallelismPlan, bool], Peak]  # kinds share what they have in common
+    offer: Offer
+    choice: Choice
 
     @property
-    def emulated(self) -> bool:
-        return self.kind.emulated or self.gpu.emulated
+    def key(self) -> tuple[str, int]:
+        """Return what tells it apart: a kind has one plan for a number of devices."""
+        return self.offer.kind.kind, self.choice.devices
 
-    def peak(self, plan: ParallelismPlan) -> Peak:
-        key = (plan, self.emulated)
-        found = self.peaks.get(key)
+    @property
+    def order(self) -> tuple[float, float, str]:
+        choice = self.choice
+        return choice.total_s, choice.devices * choice.total_s, self.offer.kind.kind
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A job, the kinds that are present, and its demands by the pins they were made under."""
+
+    setup: TrainingSetup
+    kinds: tuple[KindSummary, ...]
+    correction: float
+    _demands: dict[Pins, Demand] = field(default_factory=dict[Pins, Demand])
+
+    def offer(self, kind: KindSummary, gpu: GpuModel, pins: Pins) -> Offer | None:
+        """Return a kind as the job sees it; None when the pinned precision cannot be had."""
+        precision = precision_of(gpu, pins)
+        if precision is None:
+            return None
+        return Offer(self._demand(pins), kind, gpu, precision, self.correction)
+
+    def _demand(self, pins: Pins) -> Demand:
+        found = self._demands.get(pins)
         if found is None:
-            found = self.peaks[key] = predict_peak(
-                self.setup.model,
-                self.setup.attention,
-                self.setup.sequence_length,
-                plan,
-                cuda=not self.emulated,
+            found = self._demands[pins] = Demand(
+                self.setup,
+                pins,
+                most_devices=max(kind.total for kind in self.kinds),
+                most_bytes=max(kind.memory_bytes for kind in self.kinds),
             )
         return found
-
-    def fits(self, plan: ParallelismPlan) -> bool:
-        """Tell whether a plan fits; the many that cannot are told apart cheaply."""
-        return self.at_least(plan) <= self.kind.memory_bytes >= self.required(plan)
-
-    def at_least(self, plan: ParallelismPlan) -> int:
-        floor = floor_bytes(self.setup.model, self.setup.sequence_length, plan)
-        return round(floor * self.correction)
-
-    def required(self, plan: ParallelismPlan) -> int:
-        return required_bytes(
-            self.peak(plan).allocated, self.traits(plan), correction=self.correction
-        )
-
-    def memory(self, plan: ParallelismPlan) -> MemoryEstimate:
-        return estimate(self.peak(plan), self.traits(plan), correction=self.correction)
-
-    def traits(self, plan: ParallelismPlan) -> DeviceTraits:
-        return DeviceTraits(
-            emulated=self.emulated,
-            compute_capability=self.kind.compute_capability,
-            ranks=plan.world_size,
-        )
 
 
 def plan_job(
@@ -105,172 +89,133 @@ def plan_job(
 ) -> PlanSet:
     """Return ranked plans for the kinds of a cluster, and what was refused and why.
 
-    Ranked by predicted time to finish, then device-hours: the scheduler, which knows what is
-    free, weighs devices. A plan that is slower than one of the same kind with fewer devices is
-    left out. ``correction`` multiplies predicted memory (learned from an earlier attempt).
+    ``correction`` multiplies predicted memory (learned from an earlier attempt).
     """
-    present = tuple(kinds)
-    digest = kinds_digest(present)
-    refused = [*unsupported_degrees(setup.pins), *missing_kinds(present, setup.pins)]
-    plans: list[ResourcePlan] = []
-    peaks: dict[tuple[ParallelismPlan, bool], Peak] = {}
+    question = _Question(setup, tuple(kinds), correction)
+    refused = [*unsupported_degrees(setup.pins), *missing_kinds(question.kinds, setup.pins)]
+    fitting: list[_Found] = []
     if not unsupported_degrees(setup.pins):
-        for kind in present:
-            found = _plan_kind(
-                _Context(setup, kind, gpu_model(kind), setup.pins, correction, peaks)
-            )
+        for kind in question.kinds:
+            found = _plan_kind(question, kind)
             if isinstance(found, RefusedPlan):
                 refused.append(found)
             else:
-                plans.extend(found)
-    ranked = _rank(plans)
+                fitting.extend(found)
+    kept = _kept(fitting)
+    plans = tuple(_resource_plan(found, kept[0]) for found in kept)
     return PlanSet(
-        plans=ranked,
+        plans=plans,
         refused=tuple(refused),
-        kinds_digest=digest,
-        message="" if ranked else _summary(refused, present),
+        kinds_digest=kinds_digest(question.kinds),
+        message="" if plans else _summary(refused, question.kinds),
     )
 
 
-def _plan_kind(context: _Context) -> list[ResourcePlan] | RefusedPlan:
-    kind, pins = context.kind, context.pins
+def _plan_kind(question: _Question, kind: KindSummary) -> list[_Found] | RefusedPlan:
+    pins = question.setup.pins
     left_out = excluded(kind, pins)
     if left_out is not None:
         return left_out
-    if precision_of(context.gpu, pins) is None:
+    gpu = gpu_model(kind)
+    offer = question.offer(kind, gpu, pins)
+    if offer is None:
         return no_precision(kind, pins)
-    fitting, nearest = _search(context)
+    fitting = front(offer)
     if fitting:
-        return [_resource_plan(context, plan, speed) for plan, speed in _front(context, fitting)]
+        return [_Found(offer, choice) for choice in fitting]
+    return _refusal(question, offer)
+
+
+def _refusal(question: _Question, offer: Offer) -> RefusedPlan:
+    setup = question.setup
+    nearest = nearest_miss(offer)
     if nearest is None:
-        return no_split(context.setup, kind, pins)
-    return too_large(kind, nearest, context.memory(nearest), _culprit(context))
+        return no_split(setup, offer.kind, setup.pins)
+    plan = offer.demand.plan(nearest.option, 0)
+    peak = predict_peak(
+        setup.model, setup.attention, setup.sequence_length, plan, cuda=not offer.emulated
+    )
+    memory = estimate(peak, offer.traits(plan.data), correction=offer.correction)
+    return too_large(offer.kind, plan, memory, _culprit(question, offer))
 
 
-def _search(context: _Context) -> tuple[list[ParallelismPlan], ParallelismPlan | None]:
-    """Return the fitting options with their largest micro-batch, and the nearest miss."""
-    precision = precision_of(context.gpu, context.pins)
-    fitting: list[ParallelismPlan] = []
-    misses: list[ParallelismPlan] = []
-    settled = 0  # the device count for which a cheaper option is good enough
-    if precision is None:
-        return [], None
-    for option in options(context.setup, context.kind, context.pins, precision):
-        if option.devices == settled:
-            continue
-        fit, miss = _largest_fit(context, option)
-        if fit is not None:
-            fitting.append(fit)
-            if fit.gradient_accumulation_steps <= _FEW_MICRO_STEPS and _unchecked(fit):
-                settled = option.devices
-        elif miss is not None:
-            misses.append(miss)
-    return fitting, min(misses, key=context.at_least, default=None)
-
-
-def _largest_fit(
-    context: _Context, option: Option
-) -> tuple[ParallelismPlan | None, ParallelismPlan | None]:
-    """Bisect the micro-batches; return the largest that fits, else the smallest, which does not."""
-    low, high = 0, len(option.micro_batches)  # fits below low, does not fit from high on
-    fit = miss = None
-    middle = high - 1  # most often everything fits
-    bucket = bucket_elements(context.setup.model)
-    while low < high:
-        plan = parallelism(context.setup, option, option.micro_batches[middle], bucket)
-        if context.fits(plan):
-            fit, low = plan, middle + 1
-        else:
-            miss, high = plan, middle
-        middle = (low + high) // 2
-    return fit, miss
-
-
-def _unchecked(plan: ParallelismPlan) -> bool:
-    return plan.activation_checkpointing is ActivationCheckpointing.NONE
-
-
-def _culprit(context: _Context) -> str:
+def _culprit(question: _Question, offer: Offer) -> str:
     """Return the name of a pin without which something would fit, "" when there is none.
 
     When only several together are to blame, all that are set are named.
     """
     names: list[str] = []
-    loosest = context.pins
-    for name, relaxed in relaxations(context.pins):
-        if _search(replace(context, pins=relaxed))[0]:
+    loosest = question.setup.pins
+    for name, relaxed in relaxations(question.setup.pins):
+        if _would_fit(question, offer, relaxed):
             return name
         names.append(name)
     for _ in names:
         loosest = next(relaxed for _, relaxed in relaxations(loosest))
-    together = len(names) > 1 and _search(replace(context, pins=loosest))[0]
+    together = len(names) > 1 and _would_fit(question, offer, loosest)
     return ", ".join(names) if together else ""
 
 
-def _resource_plan(context: _Context, plan: ParallelismPlan, speed: SpeedEstimate) -> ResourcePlan:
-    kind = context.kind
-    # Nothing overlaps with gathering on a CPU: looking ahead would only cost memory.
-    prefetch = 0 if context.emulated else plan.reduce_bucket_elements
-    identity = (
-        f"{kind.kind}-{plan.data}-z{plan.zero_stage}-m{plan.micro_batch_size}"
-        f"-{plan.precision}-{plan.activation_checkpointing}"
+def _would_fit(question: _Question, offer: Offer, pins: Pins) -> bool:
+    relaxed = question.offer(offer.kind, offer.gpu, pins)
+    return relaxed is not None and fits_at_all(relaxed)
+
+
+def _identity(offer: Offer, choice: Choice) -> PlanId:
+    option = choice.ladder.option
+    text = (
+        f"{offer.kind.kind}-{option.devices}-z{option.zero_stage}"
+        f"-m{option.micro_batches[choice.index]}-{option.precision}-{option.checkpointing}"
     )
-    return ResourcePlan(
-        id=PlanId("".join(c if c.isalnum() else "-" for c in identity.lower())),
-        kind=kind.kind,
-        device_count=plan.data,
-        single_node=False,
-        parallelism=plan,
-        memory=context.memory(plan),
-        speed=speed,
-        deepspeed_config=deepspeed_config(context.setup, plan, prefetch=prefetch),
-        environment={} if context.emulated else _CUDA_ENVIRONMENT,
-    )
+    return PlanId("".join(c if c.isalnum() else "-" for c in text.lower()))
 
 
-_CUDA_ENVIRONMENT: Final = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-
-
-def _front(
-    context: _Context, plans: list[ParallelismPlan]
-) -> list[tuple[ParallelismPlan, SpeedEstimate]]:
-    """Keep, of one kind, the fastest plan per device count that beats every smaller one."""
-    timed = [
-        (plan, estimate_speed(context.setup, plan, context.kind, context.gpu)) for plan in plans
-    ]
-    timed.sort(key=lambda item: (item[0].world_size, item[1].total_s))
-    kept: list[tuple[ParallelismPlan, SpeedEstimate]] = []
-    for plan, speed in timed:
-        if not kept or speed.total_s < kept[-1][1].total_s:
-            kept.append((plan, speed))
+def _kept(fitting: list[_Found]) -> list[_Found]:
+    """Order plans and cut them to ``MAX_PLANS``, keeping the best of every kind."""
+    ordered = sorted(fitting, key=lambda found: found.order)
+    first = {found.key[0]: found.key for found in reversed(ordered)}
+    by_size = sorted(fitting, key=lambda found: -found.choice.devices)
+    smallest = {found.key[0]: found.key for found in by_size}
+    must = {*first.values(), *smallest.values()}
+    room = MAX_PLANS - len(must)
+    kept: list[_Found] = []
+    for found in ordered:
+        if found.key in must:
+            kept.append(found)
+        elif room > 0:
+            kept.append(found)
+            room -= 1
     return kept
 
 
-def _rank(plans: list[ResourcePlan]) -> tuple[ResourcePlan, ...]:
-    """Order plans and cut them to ``MAX_PLANS``, keeping the best of every kind."""
-    ordered = sorted(plans, key=lambda p: (p.speed.total_s, p.speed.device_hours, p.id))
-    first_of_kind = {plan.kind: plan for plan in reversed(ordered)}
-    smallest_of_kind = {plan.kind: plan for plan in sorted(plans, key=lambda p: -p.device_count)}
-    must = {plan.id for plan in (*first_of_kind.values(), *smallest_of_kind.values())}
-    room = MAX_PLANS - len(must)
-    kept: list[ResourcePlan] = []
-    for plan in ordered:
-        if plan.id in must:
-            kept.append(plan)
-        elif room > 0:
-            kept.append(plan)
-            room -= 1
-    return tuple(_explained(plan, kept[0]) for plan in kept)
+def _resource_plan(found: _Found, best: _Found) -> ResourcePlan:
+    offer, choice = found.offer, found.choice
+    setup = offer.demand.setup
+    plan = offer.demand.plan(choice.ladder.option, choice.index)
+    # Nothing overlaps with gathering on a CPU: looking ahead would only cost memory.
+    prefetch = 0 if offer.emulated else plan.reduce_bucket_elements
+    peak = choice.ladder.peak(choice.index)
+    return ResourcePlan(
+        id=_identity(offer, choice),
+        kind=offer.kind.kind,
+        device_count=plan.data,
+        single_node=False,
+        parallelism=plan,
+        memory=estimate(peak, offer.traits(plan.data), correction=offer.correction),
+        speed=estimate_speed(setup, plan, offer.kind, offer.gpu, offer.pace),
+        deepspeed_config=deepspeed_config(setup, plan, prefetch=prefetch),
+        environment={} if offer.emulated else _CUDA_ENVIRONMENT,
+        why=_why(found, best),
+    )
 
 
-def _explained(plan: ResourcePlan, best: ResourcePlan) -> ResourcePlan:
-    if plan is best:
-        why = f"fastest: {plan.speed.total_s:.0f} s, {plan.speed.tokens_per_s:.0f} tokens/s"
-    else:
-        slower = plan.speed.total_s / best.speed.total_s
-        hours = plan.speed.device_hours / best.speed.device_hours
-        why = f"{slower:.2f} times the time of the fastest, {hours:.2f} times its device-hours"
-    return replace(plan, why=why)
+def _why(found: _Found, best: _Found) -> str:
+    mine, least = found.choice, best.choice
+    if found is best:
+        return f"fastest: {least.total_s:.0f} s on {least.devices} x {best.offer.kind.kind}"
+    slower = mine.total_s / least.total_s
+    hours = slower * mine.devices / least.devices
+    return f"{slower:.2f} times the time of the fastest, {hours:.2f} times its device-hours"
 
 
 def _summary(refused: list[RefusedPlan], kinds: tuple[KindSummary, ...]) -> str:

@@ -25,6 +25,7 @@ _NETWORK_BYTES_S: Final = 12.5e9  # between nodes: 100 Gb/s, the usual cluster n
 _POWER_OF_BOARD: Final = 0.8  # drawn while training
 _BYTES_PER_OPTIMIZED_PARAMETER: Final = 32  # reads and writes of AdamW in fp32
 _PASSES_OVER_ACTIVATIONS: Final = 3  # written, read, and their gradients
+_PARTS: Final = ("compute", "launch", "optimizer", "communication")
 _OPERATORS_PER_LAYER: Final = {Family.GPT2: 90, Family.LLAMA: 150}  # forward and backward
 
 
@@ -35,35 +36,119 @@ class _Rates:
     flops: float
     bandwidth: float
     operator_s: float
-    message_s: float
+    messages_s: tuple[float, float]  # inside a node, and beyond
     start_up_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How fast a job runs on one kind in one precision: what all its plans have in common.
+
+    Pairs are without and with recomputation. ``compute_s`` and ``optimizer_s`` are of a step on
+    one device, ``launch_s`` of a micro-step; links and messages are inside a node, and beyond.
+    """
+
+    compute_s: tuple[float, float]
+    launch_s: tuple[float, float]
+    optimizer_s: float
+    start_up_s: float
+    steps: int
+    parameter_bytes: int
+    gathered: int  # weights that ZeRO-3 gathers, each on its own
+    buckets: int
+    node_devices: int
+    links: tuple[float, float]
+    messages_s: tuple[float, float]
+
+    def parts_s(
+        self, devices: int, stage: int, micro_steps: int, *, recomputes: bool
+    ) -> tuple[float, float, float, float]:
+        """Return the seconds of a step: compute, launch, optimizer, communication."""
+        return (
+            self.compute_s[recomputes] / devices,
+            self.launch_s[recomputes] * micro_steps,
+            self.optimizer_s / (devices if stage else 1),
+            self._communication_s(devices, stage, micro_steps, recomputes=recomputes),
+        )
+
+    def total_s(self, devices: int, stage: int, micro_steps: int, *, recomputes: bool) -> float:
+        """Return the seconds of the whole run; more micro-steps never take less."""
+        step_s = sum(self.parts_s(devices, stage, micro_steps, recomputes=recomputes))
+        return self.start_up_s + self.steps * step_s
+
+    def _communication_s(
+        self, devices: int, stage: int, micro_steps: int, *, recomputes: bool
+    ) -> float:
+        """Add up ring collectives: one moves (n-1)/n of the parameters' bytes through every link.
+
+        Stages 0 and 1 reduce once a step, stage 2 every micro-step; stage 3 gathers for forward,
+        backward (and recomputation) and scatters gradients, every micro-step.
+        """
+        if devices == 1:
+            return 0.0
+        beyond = devices > self.node_devices
+        hops = devices - 1
+        ring_s = hops / devices * self.parameter_bytes / self.links[beyond]
+        hop_s = hops * self.messages_s[beyond]
+        if stage < 2:
+            return 2 * ring_s + 2 * self.buckets * hop_s
+        if stage == 2:
+            rings = 2 * micro_steps + 1
+            return rings * ring_s + rings * self.buckets * hop_s
+        gathers = 3 if recomputes else 2
+        messages = micro_steps * (gathers * self.gathered + self.buckets)
+        return micro_steps * (gathers + 1) * ring_s + messages * hop_s
+
+
+def pace(
+    setup: TrainingSetup, kind: KindSummary, gpu: GpuModel, precision: Precision, bucket: int
+) -> Pace:
+    """Work out what every plan of a job on a kind has in common; ``bucket`` is in elements."""
+    model = setup.model
+    element = 4 if precision is Precision.FP32 else 2
+    rates = _rates(setup, precision, kind, gpu)
+    launch_s = _OPERATORS_PER_LAYER[model.family] * model.num_layers * rates.operator_s
+    network = min(gpu.link, _NETWORK_BYTES_S)
+    return Pace(
+        compute_s=(
+            _compute_s(setup, element, rates, recomputed=1.0),
+            _compute_s(setup, element, rates, recomputed=4 / 3),
+        ),
+        launch_s=(launch_s, launch_s * 4 / 3),
+        optimizer_s=model.num_parameters * _BYTES_PER_OPTIMIZED_PARAMETER / rates.bandwidth,
+        start_up_s=rates.start_up_s,
+        steps=setup.optimizer_steps or NOMINAL_STEPS,
+        parameter_bytes=model.num_parameters * element,
+        gathered=7 * model.num_layers,
+        buckets=-(-model.num_parameters // bucket),
+        node_devices=kind.node_counts[0],
+        links=(gpu.link * _LINK_EFFICIENCY, network * _LINK_EFFICIENCY),
+        messages_s=rates.messages_s,
+    )
+
+
 def estimate_speed(
-    setup: TrainingSetup, plan: ParallelismPlan, kind: KindSummary, gpu: GpuModel
+    setup: TrainingSetup, plan: ParallelismPlan, kind: KindSummary, gpu: GpuModel, pace: Pace
 ) -> SpeedEstimate:
     """Predict the time of a step, split into parts, and of the whole run."""
-    rates = _rates(setup, plan, kind, gpu)
-    parts = {
-        "compute": _compute_s(setup, plan, rates),
-        "launch": _launch_s(setup.model, plan, rates),
-        "optimizer": _optimizer_s(setup.model, plan, rates),
-        "communication": _communication_s(setup.model, plan, rates, _link(kind, plan, gpu)),
-    }
-    step_s = sum(parts.values())
-    tokens = setup.global_batch_size * setup.sequence_length
-    steps = setup.optimizer_steps or NOMINAL_STEPS
-    total_s = rates.start_up_s + steps * step_s
+    parts_s = pace.parts_s(
+        plan.data,
+        plan.zero_stage,
+        plan.gradient_accumulation_steps,
+        recomputes=plan.activation_checkpointing is ActivationCheckpointing.FULL,
+    )
+    step_s = sum(parts_s)
+    total_s = pace.start_up_s + pace.steps * step_s
     ranks = plan.world_size
     peak_flops = _peak_flops(plan.precision, gpu) * kind.relative_speed
     return SpeedEstimate(
         step_s=step_s,
-        tokens_per_s=tokens / step_s,
+        tokens_per_s=setup.global_batch_size * setup.sequence_length / step_s,
         total_s=total_s,
         device_hours=ranks * total_s / 3600,
         energy_joules=ranks * total_s * gpu.board_power_w * _POWER_OF_BOARD,
         model_flops_utilization=training_flops(setup) / (ranks * peak_flops * step_s),
-        parts_s=tuple(parts.items()),
+        parts_s=tuple(zip(_PARTS, parts_s, strict=True)),
     )
 
 
@@ -80,23 +165,23 @@ def training_flops(setup: TrainingSetup) -> float:
     return 3.0 * (2 * weights + scores) * setup.sequence_length * setup.global_batch_size
 
 
-def _rates(setup: TrainingSetup, plan: ParallelismPlan, kind: KindSummary, gpu: GpuModel) -> _Rates:
+def _rates(setup: TrainingSetup, precision: Precision, kind: KindSummary, gpu: GpuModel) -> _Rates:
     bandwidth = gpu.bandwidth * _BANDWIDTH_EFFICIENCY * kind.relative_speed
-    peak = _peak_flops(plan.precision, gpu) * kind.relative_speed
+    peak = _peak_flops(precision, gpu) * kind.relative_speed
     if gpu.emulated or kind.emulated:
         # Matrix kernels of one core reach their rate; the accountant adds to every operator.
         return _Rates(
             flops=peak,
             bandwidth=bandwidth,
             operator_s=25e-6 / kind.relative_speed,
-            message_s=0.4e-3,
+            messages_s=(0.4e-3, 0.4e-3),
             start_up_s=15.0,
         )
     return _Rates(
         flops=peak * _efficiency(setup.model),
         bandwidth=bandwidth,
         operator_s=5e-6,
-        message_s=20e-6 if plan.data <= kind.node_counts[0] else 30e-6,
+        messages_s=(20e-6, 30e-6),
         start_up_s=60.0,
     )
 
@@ -113,59 +198,13 @@ def _peak_flops(precision: Precision, gpu: GpuModel) -> float:
     return gpu.fp32_flops if precision is Precision.FP32 else gpu.tensor_flops
 
 
-def _compute_s(setup: TrainingSetup, plan: ParallelismPlan, rates: _Rates) -> float:
-    recomputed = plan.activation_checkpointing is ActivationCheckpointing.FULL
-    flops = training_flops(setup) * (4 / 3 if recomputed else 1.0) / plan.world_size
-    element = 4 if plan.precision is Precision.FP32 else 2
+def _compute_s(setup: TrainingSetup, element: int, rates: _Rates, *, recomputed: float) -> float:
+    """Return the seconds of a step's matrix products, or of its traffic where that is longer."""
     model = setup.model
     width = 12 * model.hidden_size + 5 * model.intermediate_size
-    tokens = setup.sequence_length * setup.global_batch_size / plan.world_size
+    tokens = setup.sequence_length * setup.global_batch_size
     moved = tokens * width * element * model.num_layers * _PASSES_OVER_ACTIVATIONS
-    return max(flops / rates.flops, moved / rates.bandwidth)
-
-
-def _launch_s(model: ModelArchitecture, plan: ParallelismPlan, rates: _Rates) -> float:
-    operators = _OPERATORS_PER_LAYER[model.family] * model.num_layers
-    recomputed = plan.activation_checkpointing is ActivationCheckpointing.FULL
-    per_micro_step = operators * (4 / 3 if recomputed else 1.0)
-    return plan.gradient_accumulation_steps * per_micro_step * rates.operator_s
-
-
-def _optimizer_s(model: ModelArchitecture, plan: ParallelismPlan, rates: _Rates) -> float:
-    own = model.num_parameters / (1 if plan.zero_stage == 0 else plan.data)
-    return own * _BYTES_PER_OPTIMIZED_PARAMETER / rates.bandwidth
-
-
-def _communication_s(
-    model: ModelArchitecture, plan: ParallelismPlan, rates: _Rates, link: float
-) -> float:
-    """Add up ring collectives: one moves (n-1)/n of the parameters' bytes through every link.
-
-    Stages 0 and 1 reduce once a step, stage 2 every micro-step; stage 3 gathers for forward,
-    backward (and recomputation) and scatters gradients, every micro-step.
-    """
-    if plan.data == 1:
-        return 0.0
-    size = model.num_parameters * (4 if plan.precision is Precision.FP32 else 2)
-    ring_s = (plan.data - 1) / plan.data * size / link
-    micro_steps = plan.gradient_accumulation_steps
-    buckets = -(-model.num_parameters // plan.reduce_bucket_elements)
-    hops = plan.data - 1
-    if plan.zero_stage < 2:
-        return 2 * ring_s + 2 * buckets * hops * rates.message_s
-    if plan.zero_stage == 2:
-        messages = (2 * micro_steps + 1) * buckets
-        return (2 * micro_steps + 1) * ring_s + messages * hops * rates.message_s
-    gathers = 3 if plan.activation_checkpointing is ActivationCheckpointing.FULL else 2
-    weights = 7 * model.num_layers  # each is gathered on its own
-    messages = micro_steps * (gathers * weights + buckets)
-    return micro_steps * (gathers + 1) * ring_s + messages * hops * rates.message_s
-
-
-def _link(kind: KindSummary, plan: ParallelismPlan, gpu: GpuModel) -> float:
-    """Return the slowest link of the best placement, bytes per second."""
-    inside = plan.data <= kind.node_counts[0]
-    return (gpu.link if inside else min(gpu.link, _NETWORK_BYTES_S)) * _LINK_EFFICIENCY
+    return max(training_flops(setup) * recomputed / rates.flops, moved / rates.bandwidth)
 
 
 def _layer_weights(model: ModelArchitecture) -> int:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from frenzy_marp.core.memory.analytical import Peak
+from frenzy_marp.core.memory.predictor import Peak
 from frenzy_shared.domain.plan import Band, MemoryEstimate, MemoryTerm
 from frenzy_shared.units import GIB, KIB, MIB
 
@@ -21,6 +21,7 @@ _COMMUNICATOR: Final = 614 * MIB
 _WORKSPACE: Final = 32 * MIB
 _RESERVED_PER_ALLOCATED: Final = 1 / 0.94
 _UNRELEASABLE: Final = 0.03  # fragments that even a full allocator cannot give back
+_SETTLED_WITHIN: Final = 8  # bytes that rounding can be off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,25 @@ def required_bytes(allocated: int, traits: DeviceTraits, *, correction: float = 
     """Return ``estimate(...).required.high`` without the rest: what the search compares."""
     high = _band(round(allocated * correction)).high
     return high if traits.emulated else int(high * (1 + _UNRELEASABLE)) + _around(traits)
+
+
+def room_bytes(capacity: int, traits: DeviceTraits, *, correction: float = 1.0) -> int:
+    """Return the most allocated bytes that a device of ``capacity`` survives; -1 when none.
+
+    The inverse of ``required_bytes``: solved for real numbers, then settled for whole bytes.
+    """
+    around = 0 if traits.emulated else _around(traits)
+    beside = 1.0 if traits.emulated else 1 + _UNRELEASABLE
+    high = (capacity - around) / beside - _ABSOLUTE_ERROR
+    near = int(high / (1 + _RELATIVE_ERROR) / correction)
+    below, above = max(-1, near - _SETTLED_WITHIN), max(0, near + _SETTLED_WITHIN)
+    while above - below > 1:
+        middle = (below + above) // 2
+        if required_bytes(middle, traits, correction=correction) <= capacity:
+            below = middle
+        else:
+            above = middle
+    return below
 
 
 def _around(traits: DeviceTraits) -> int:

@@ -7,7 +7,7 @@ remove_grads, copy_grads_in_partition, reduce_gradients), runtime/zero/stage3.py
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -33,149 +33,152 @@ class GradientTrack:
     after: int
 
 
-@lru_cache(maxsize=4096)
-def gradient_track(
-    sizes: tuple[int, ...], *, stage: int, ranks: int, element: int, bucket: int, accumulates: bool
-) -> GradientTrack:
-    """Follow gradients of ``sizes`` bytes, in the order that backward makes them.
+@dataclass(frozen=True)
+class Gradients:
+    """Parameter gradients of a model: ``sizes`` bytes each, in the order that backward makes them.
 
-    ``bucket`` is reduce_bucket_size in elements; ``accumulates`` tells that there is more than
-    one micro-step, and asks for the last one.
+    ``bucket_bytes`` is reduce_bucket_size. What does not depend on ranks is worked out once.
     """
-    if stage == 0:
-        return _whole(sizes, element, accumulates=accumulates, bucket_bytes=0, stage=0, ranks=ranks)
-    if stage == 1:
-        return _whole(
-            sizes,
-            element,
-            accumulates=accumulates,
-            bucket_bytes=bucket * element,
-            stage=1,
-            ranks=ranks,
+
+    sizes: Bytes
+    element: int
+    bucket_bytes: int
+
+    def track(self, stage: int, ranks: int, *, accumulates: bool) -> GradientTrack:
+        """Follow the gradients of one rank through a micro-step.
+
+        ``accumulates`` tells that there is more than one micro-step, and asks for the last one.
+        """
+        if stage == 0:
+            reduced = min(self.total, _UNSHARDED_BUCKET_ELEMENTS * self.element)
+            return self._whole(0, reduced, accumulates=accumulates)
+        if stage == 1:
+            reduced = self._reduction(ranks)
+            return self._whole(self.bucket_bytes, reduced, accumulates=accumulates)
+        if stage == 2:
+            return self._partitioned(ranks, accumulates=accumulates)
+        return self._scattered(ranks)
+
+    def span(self, ranks: int) -> tuple[int, int]:
+        """Return (first, end) of the parameters that the rank with most of them touches.
+
+        Ranks own equal slices of the flat parameters, whose order is the reverse of backward's;
+        a parameter that crosses a border is kept whole by both.
+        """
+        borders = np.arange(1, ranks, dtype=np.int64) * self.total // ranks
+        first = np.concatenate(([0], np.searchsorted(self._ends, borders, side="right")))
+        end = np.concatenate(
+            (np.searchsorted(self._ends, borders, side="left") + 1, [len(self.sizes)])
         )
-    if stage == 2:
-        return _partitioned(sizes, ranks, bucket * element, accumulates=accumulates)
-    return _scattered(sizes, ranks, bucket * element)
+        held = self._ends[end - 1] - (self._ends - self.sizes)[first]
+        worst = int(np.argmax(held))
+        return int(first[worst]), int(end[worst])
+
+    @cached_property
+    def total(self) -> int:
+        """Return the bytes of all gradients."""
+        return int(self._ends[-1])
+
+    @cached_property
+    def _ends(self) -> Bytes:
+        return np.cumsum(self.sizes)
+
+    @cached_property
+    def _buckets(self) -> "_Buckets":
+        return _fill(self.sizes, self.bucket_bytes)
+
+    @cached_property
+    def _buckets_of_the_model(self) -> "_Buckets":
+        return _fill(self.sizes[::-1], self.bucket_bytes)
+
+    def _whole(self, bucket: int, reduced: int, *, accumulates: bool) -> GradientTrack:
+        """Stages 0 and 1: every gradient stays whole until the last micro-step has ended."""
+        if accumulates:
+            before = np.full(len(self.sizes) + 1, self.total + bucket, dtype=np.int64)
+        else:
+            before = np.concatenate(([0], self._ends + bucket))
+        handing = np.maximum(before[:-1], bucket)  # the first one finds the bucket made
+        start = self.total + bucket if accumulates else 0
+        return GradientTrack(before, handing, start, self.total + reduced)
+
+    def _reduction(self, ranks: int) -> int:
+        """Return what stage 1 adds to the whole gradients while it reduces them by the bucket.
+
+        It walks the parameters in the model's order.
+        """
+        first, end = self.span(ranks)
+        partition = int(self.sizes[first:end].sum())
+        buckets = self._buckets_of_the_model
+        moved = np.cumsum(np.where(buckets.oversized, 0, buckets.filled))
+        own = buckets.of[len(self.sizes) - end]  # the first bucket with something of the rank's
+        held = np.where(np.arange(len(moved)) >= own, partition, 0) - moved
+        if ranks > 1:
+            held += np.where(buckets.oversized, 0, buckets.filled)
+        return self.bucket_bytes + max(0, int(held[:-1].max(initial=0)), partition - int(moved[-1]))
+
+    def _partitioned(self, ranks: int, *, accumulates: bool) -> GradientTrack:
+        """Stage 2: gradients go through the bucket into the partition of their owner."""
+        first, end = self.span(ranks)
+        partition = int(self.sizes[first:end].sum())
+        kept = partition if accumulates else 0  # of the earlier micro-steps
+        buckets = self._buckets
+        there = kept + self.bucket_bytes
+        allocated = buckets.of > buckets.of[first]  # its first owned bucket has been reduced
+        before = np.concatenate(([kept], there + buckets.over + partition * allocated))
+        handing = np.concatenate(([there], before[1:-1]))
+        flushes = buckets.flushes
+        leaving = buckets.of[flushes] - 1
+        arriving = np.where(leaving == buckets.of[first], partition, 0)
+        flat = np.where(buckets.oversized | (ranks == 1), 0, buckets.filled)[leaving]
+        handing[flushes] += np.maximum(arriving, flat)
+        after = there + int(buckets.over[-1]) + partition
+        return GradientTrack(before, handing, kept, after)
+
+    def _scattered(self, ranks: int) -> GradientTrack:
+        """Stage 3: the bucket and the partition are there from the start (see ``states``)."""
+        buckets = self._buckets
+        before = np.concatenate(([0], buckets.over))
+        handing = before[:-1].copy()
+        # reduce_scatter_coalesced copies what it interleaves; one even tensor needs no copy.
+        single = (buckets.counts == 1) & (buckets.filled % (4 * ranks) == 0)
+        copies = np.where(single, 0, buckets.filled)
+        flushes = buckets.flushes
+        handing[flushes] += copies[buckets.of[flushes] - 1]
+        return GradientTrack(before, handing, 0, int(buckets.over[-1] + copies[-1]))
 
 
-def partition_span(sizes: tuple[int, ...], ranks: int) -> tuple[int, int]:
-    """Return (first, end) of the parameters that the rank with most of them touches.
+@dataclass(frozen=True)
+class _Buckets:
+    """How gradients share buckets: ``of`` each gradient, the bytes and number of each bucket.
 
-    Ranks own equal slices of the flat parameters; a parameter that crosses a border is kept
-    whole by both. ``sizes`` is in backward order, the flat order is its reverse.
+    ``flushes`` are the gradients that find the bucket full. ``over`` is a gradient's own size
+    where it is larger than the bucket, and 0 elsewhere.
     """
-    ends = np.cumsum(np.asarray(sizes, dtype=np.int64))
-    total = int(ends[-1])
-    borders = np.arange(1, ranks, dtype=np.int64) * total // ranks
-    first = np.concatenate(([0], np.searchsorted(ends, borders, side="right")))
-    end = np.concatenate((np.searchsorted(ends, borders, side="left") + 1, [len(sizes)]))
-    starts = ends - np.asarray(sizes, dtype=np.int64)
-    held = ends[end - 1] - starts[first]
-    worst = int(np.argmax(held))
-    return int(first[worst]), int(end[worst])
+
+    of: Bytes
+    filled: Bytes
+    counts: Bytes
+    flushes: Bytes
+    over: Bytes
+    oversized: npt.NDArray[np.bool_]
 
 
-def _whole(
-    sizes: tuple[int, ...],
-    element: int,
-    *,
-    accumulates: bool,
-    bucket_bytes: int,
-    stage: int,
-    ranks: int,
-) -> GradientTrack:
-    """Stages 0 and 1: every gradient stays whole until the last micro-step has ended."""
-    array = np.asarray(sizes, dtype=np.int64)
-    total = int(array.sum())
-    if accumulates:
-        before = np.full(len(sizes) + 1, total + bucket_bytes, dtype=np.int64)
-    else:
-        before = np.concatenate(([0], np.cumsum(array))) + bucket_bytes
-        before[0] = 0
-    after = total + (
-        min(total, _UNSHARDED_BUCKET_ELEMENTS * element)
-        if stage == 0
-        else _reduction(sizes, ranks, bucket_bytes)
+def _fill(sizes: Bytes, bucket_bytes: int) -> _Buckets:
+    flushes: list[int] = []
+    filled = 0
+    for index, size in enumerate(sizes.tolist()):
+        if filled and filled + size > bucket_bytes:
+            flushes.append(index)
+            filled = 0
+        filled += size
+    starts = np.array([0, *flushes], dtype=np.int64)
+    counts = np.diff(starts, append=len(sizes))
+    sums = np.add.reduceat(sizes, starts)
+    return _Buckets(
+        of=np.repeat(np.arange(len(starts)), counts),
+        filled=sums,
+        counts=counts,
+        flushes=starts[1:],
+        over=np.where(sizes > bucket_bytes, sizes, 0),
+        oversized=sums > bucket_bytes,
     )
-    handing = np.maximum(before[:-1], bucket_bytes)  # the first one finds the bucket made
-    start = total + bucket_bytes if accumulates else 0
-    return GradientTrack(before, handing, start, after)
-
-
-def _reduction(sizes: tuple[int, ...], ranks: int, bucket_bytes: int) -> int:
-    """Return what stage 1 adds to the whole gradients while it reduces them bucket by bucket.
-
-    Parameters are walked in the model's order: the reverse of backward's.
-    """
-    first, end = partition_span(sizes, ranks)
-    partition = sum(sizes[first:end])
-    filled = moved = 0
-    peak = 0
-    owned = allocated = oversized = False
-    for index in range(len(sizes) - 1, -1, -1):
-        size = sizes[index]
-        if filled and (filled + size > bucket_bytes or oversized):
-            allocated = allocated or owned
-            flat = filled if ranks > 1 and not oversized else 0
-            peak = max(peak, (partition if allocated else 0) - moved + flat)
-            filled, owned, oversized = 0, False, False
-        oversized = size > bucket_bytes
-        filled += size
-        owned = owned or first <= index < end
-        moved += 0 if oversized else size
-    peak = max(peak, partition - moved)
-    return bucket_bytes + peak
-
-
-def _partitioned(
-    sizes: tuple[int, ...], ranks: int, bucket_bytes: int, *, accumulates: bool
-) -> GradientTrack:
-    """Stage 2: gradients go through the bucket into the partition of their owner."""
-    first, end = partition_span(sizes, ranks)
-    partition = sum(sizes[first:end])
-    kept = partition if accumulates else 0  # of the earlier micro-steps
-    before = [kept]
-    handing: list[int] = []
-    filled = oversized = 0
-    owned = allocated = False
-    for index, size in enumerate(sizes):
-        held = kept + bucket_bytes + oversized + (partition if allocated else 0)
-        if filled and filled + size > bucket_bytes:
-            arriving = partition if owned and not allocated else 0
-            flat = filled if ranks > 1 and not oversized else 0
-            handing.append(held + max(arriving, flat))
-            allocated = allocated or owned
-            filled = oversized = 0
-            owned = False
-        else:
-            handing.append(held)
-        filled += size
-        owned = owned or first <= index < end
-        oversized = size if size > bucket_bytes else 0
-        before.append(kept + bucket_bytes + oversized + (partition if allocated else 0))
-    after = kept + bucket_bytes + oversized + partition
-    return GradientTrack(np.asarray(before), np.asarray(handing), kept, after)
-
-
-def _scattered(sizes: tuple[int, ...], ranks: int, bucket_bytes: int) -> GradientTrack:
-    """Stage 3: the bucket and the partition are there from the start (see ``states``)."""
-    before = [0]
-    handing: list[int] = []
-    filled = count = oversized = 0
-    for size in sizes:
-        if filled and filled + size > bucket_bytes:
-            handing.append(oversized + _interleaved(filled, count, ranks))
-            filled = count = oversized = 0
-        else:
-            handing.append(oversized)
-        filled += size
-        count += 1
-        oversized = size if size > bucket_bytes else 0
-        before.append(oversized)
-    after = oversized + _interleaved(filled, count, ranks)
-    return GradientTrack(np.asarray(before), np.asarray(handing), 0, after)
-
-
-def _interleaved(size: int, count: int, ranks: int) -> int:
-    """Return the copy that reduce_scatter_coalesced makes; one even tensor needs none."""
-    return 0 if count == 1 and size % (4 * ranks) == 0 else size

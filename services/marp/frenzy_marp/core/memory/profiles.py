@@ -1,10 +1,13 @@
 """What one block, and what the ends of the model, hold and peak at; made from a tape."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from frenzy_marp.core.memory.blocks import Shape, block, embed, head
 from frenzy_marp.core.memory.tape import Tape, Value
 from frenzy_shared.domain.plan import ActivationCheckpointing
+
+TapeFactory = Callable[..., Tape]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +50,24 @@ class EndsProfile:
 
 
 def block_profile(
-    shape: Shape, checkpointing: ActivationCheckpointing, *, gathers: bool
+    shape: Shape,
+    checkpointing: ActivationCheckpointing,
+    *,
+    gathers: bool,
+    make_tape: TapeFactory = Tape,
 ) -> BlockProfile:
-    """Run one layer forward and backward, recomputing it when it is checkpointed."""
+    """Run one layer forward and backward, recomputing it when it is checkpointed.
+
+    The first tape that is made runs the forward pass, the last one the backward pass.
+    """
     hidden = shape.activation(shape.model.hidden_size)
     checkpointed = checkpointing is ActivationCheckpointing.FULL
-    tape = Tape(keep_saved=not checkpointed, gathers=gathers)
+    tape = make_tape(keep_saved=not checkpointed, gathers=gathers)
     x = tape.value(hidden)
     y = block(tape, shape, x)
     forward_peak = tape.peaks[-1]
     if checkpointed:
-        tape = Tape(last_save=tape.num_saves, gathers=gathers)
+        tape = make_tape(last_save=tape.num_saves, gathers=gathers)
         kept = tape.allocate(hidden)  # the checkpoint's hold on its input
         gradient = tape.allocate(hidden)
         tape.restart_peaks()
@@ -66,15 +76,14 @@ def block_profile(
         return BlockProfile(kept.size_bytes, forward_peak, _backward(tape))
     tape.drop(x, y)
     kept_bytes = tape.live
-    gradient = tape.allocate(hidden)
     tape.restart_peaks()
-    tape.backward(y, gradient)
+    tape.backward(y, tape.allocate(hidden))
     return BlockProfile(kept_bytes, forward_peak, _backward(tape))
 
 
-def ends_profile(shape: Shape, *, gathers: bool) -> EndsProfile:
+def ends_profile(shape: Shape, *, gathers: bool, make_tape: TapeFactory = Tape) -> EndsProfile:
     """Run everything but the layers, as if there were none."""
-    tape = Tape(gathers=gathers)
+    tape = make_tape(gathers=gathers)
     x = embed(tape, shape)
     loss = head(tape, shape, x)
     kept, forward_peak = tape.live, tape.peaks[-1]

@@ -8,7 +8,12 @@ adam.py ``_single_tensor_adam``: ``sqrt`` and ``div`` make two temporaries of th
 from dataclasses import dataclass
 from typing import Final
 
-from frenzy_marp.core.memory.tape import rounded
+import numpy as np
+import numpy.typing as npt
+
+from frenzy_marp.core.memory.tape import BLOCK_BYTES
+
+Elements = npt.NDArray[np.int64]
 
 _FP32: Final = 4
 _MOMENTS: Final = 2 * _FP32  # Adam's exp_avg and exp_avg_sq
@@ -41,7 +46,7 @@ class States:
 
 
 def states(
-    parameters: tuple[int, ...],
+    parameters: Elements,
     *,
     stage: int,
     ranks: int,
@@ -65,13 +70,13 @@ def partition_elements(total: int, ranks: int) -> int:
     return -(-total // (2 * ranks)) * 2
 
 
-def _unsharded(parameters: tuple[int, ...], element: int, *, cuda: bool) -> States:
-    weights = sum(rounded(count * element) for count in parameters)
-    full = sum(rounded(count * _FP32) for count in parameters)
-    largest = max(parameters)
+def _unsharded(parameters: Elements, element: int, *, cuda: bool) -> States:
+    weights = _allocated(parameters, element)
+    full = _allocated(parameters, _FP32)
+    largest = _allocated(parameters.max(keepdims=True), _FP32)
     mixed = element < _FP32
-    scalars = len(parameters) * rounded(_FP32)  # Adam keeps a step count per tensor
-    temporaries = 2 * (full if cuda else rounded(largest * _FP32))
+    scalars = len(parameters) * BLOCK_BYTES  # Adam keeps a step count per tensor
+    temporaries = 2 * (full if cuda else largest)
     master = full if mixed else 0
     start = weights + master + 2 * full + scalars + (full + temporaries if mixed else 0)
     return States(
@@ -86,8 +91,8 @@ def _unsharded(parameters: tuple[int, ...], element: int, *, cuda: bool) -> Stat
     )
 
 
-def _stage_1_and_2(parameters: tuple[int, ...], ranks: int, element: int) -> States:
-    own = partition_elements(sum(parameters), ranks)
+def _stage_1_and_2(parameters: Elements, ranks: int, element: int) -> States:
+    own = partition_elements(int(parameters.sum()), ranks)
     weights = own * ranks * element
     return States(
         weights=weights,
@@ -103,11 +108,11 @@ def _stage_1_and_2(parameters: tuple[int, ...], ranks: int, element: int) -> Sta
 
 
 def _stage_3(
-    parameters: tuple[int, ...], ranks: int, element: int, buffers: int, threshold: int
+    parameters: Elements, ranks: int, element: int, buffers: int, threshold: int
 ) -> States:
-    own = sum(-(-count // ranks) for count in parameters)
-    whole = sum(rounded(count * element) for count in parameters)
-    persistent = sum(rounded(count * element) for count in parameters if count <= threshold)
+    own = int((-(-parameters // ranks)).sum())
+    whole = _allocated(parameters, element)
+    persistent = _allocated(parameters[parameters <= threshold], element)
     updated = min(own, _SUB_GROUP_ELEMENTS)
     return States(
         weights=own * element + (persistent if ranks > 1 else 0),
@@ -120,3 +125,8 @@ def _stage_3(
         # The model is built whole, then its parameters are cut and moved into one buffer.
         initialisation=max(whole, 2 * own * element) + own * element,
     )
+
+
+def _allocated(parameters: Elements, element: int) -> int:
+    """Return what the allocator takes for tensors of ``parameters`` elements."""
+    return int((-(-parameters * element // BLOCK_BYTES)).sum()) * BLOCK_BYTES

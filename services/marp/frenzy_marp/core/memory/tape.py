@@ -197,6 +197,12 @@ class Tape:
                 self.free(storage)
             self._deliver()
 
+    def hand_over(self, gradient: Storage) -> None:
+        """Let the engine have a parameter's gradient: a new part of backward begins."""
+        self.handing.append(self.live)
+        self.free(gradient)
+        self.peaks.append(self.live)
+
     def restart_peaks(self) -> None:
         """Begin a new phase: forget the peaks so far."""
         self.peaks = [self.live]
@@ -219,9 +225,7 @@ class Tape:
             value.grad = total
         handed, self._handed = self._handed, []
         for gradient in handed:
-            self.handing.append(self.live)
-            self.free(gradient)
-            self.peaks.append(self.live)
+            self.hand_over(gradient)
 
     def _hand(self, gradient: Storage, size_bytes: int) -> None:
         self._handed.append(gradient)

@@ -1,0 +1,159 @@
+"""The moments of a training step, as a product of two tables.
+
+At every point of a step a rank holds gradients, which depend on how the engine shards, and
+activations, which depend on the micro-batch. So the bytes at all points are the sum of a column
+per sharding (``Held``) and a table with a column per micro-batch (``Activations``), and the peak
+is the highest row: a matrix product in which sum and maximum stand for product and sum.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from frenzy_marp.core.memory.gradients import GradientTrack
+from frenzy_marp.core.memory.program import Profile
+from frenzy_marp.core.memory.sizes import Bytes
+
+_FORWARD: Final = "the last layer's forward"
+_LOSS: Final = "the loss"
+_LAYER: Final = "a layer's backward"
+_EMBEDDING: Final = "the embedding's backward"
+_REDUCTION: Final = "gradient reduction"
+_STEP: Final = "the optimizer step"
+
+
+@dataclass(frozen=True, slots=True)
+class Anatomy:
+    """How many layers a model has, and how many parameters in each and at its ends."""
+
+    layers: int
+    per_layer: int
+    in_head: int  # final norm and vocabulary projection: the first that backward reaches
+    in_embedding: int
+
+    @property
+    def points_of_layer(self) -> int:
+        """Return the points of a layer's backward: a peak more than there are hand-overs."""
+        return 2 * self.per_layer + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Gradient bytes at every point, for one sharding.
+
+    ``rows`` are the layers, in the order that backward reaches them, whose points are listed: no
+    other can be the highest. ``temporaries`` of the optimizer step are in the last of ``sizes``.
+    """
+
+    rows: tuple[int, ...]
+    sizes: Bytes
+    temporaries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """Saved activations and working memory at every point (rows) of each micro-batch."""
+
+    saved: Bytes
+    work: Bytes
+    sizes: Bytes  # their sum
+
+
+def held(
+    track: GradientTrack,
+    anatomy: Anatomy,
+    *,
+    waiting: int,
+    kept_in_step: int,
+    temporaries: int,
+) -> Held:
+    """Arrange a track by points.
+
+    ``waiting`` is a tied weight's first gradient, there during every layer's backward;
+    ``kept_in_step`` are the gradients, and their fp32 copies, of the optimizer step.
+    """
+    count, begin = anatomy.per_layer, anatomy.in_head
+    end = begin + anatomy.layers * count
+    before, handing = track.before, track.handing
+    layers = np.empty((anatomy.layers, anatomy.points_of_layer), dtype=np.int64)
+    layers[:, :count] = before[begin:end].reshape(anatomy.layers, count)
+    layers[:, count] = before[begin + count : end + 1 : count]
+    layers[:, count + 1 :] = handing[begin:end].reshape(anatomy.layers, count)
+    rows = _highest_rows(layers)
+    parts = (
+        [track.start],
+        before[: begin + 1],
+        handing[:begin],
+        [track.start],
+        (layers[list(rows)] + waiting).ravel(),
+        before[end:],
+        handing[end:],
+        [track.after, kept_in_step + temporaries],
+    )
+    return Held(rows, np.concatenate(parts), temporaries)
+
+
+def activations(
+    block: Profile,
+    ends: Profile,
+    forward_only: Bytes,
+    anatomy: Anatomy,
+    rows: tuple[int, ...],
+) -> Activations:
+    """Arrange what one way of checkpointing holds by points; ``rows`` as in ``Held``.
+
+    ``forward_only`` is the layer's input, and what forward alone keeps.
+    """
+    head, last = anatomy.in_head, anatomy.in_head + anatomy.in_embedding
+    none = np.zeros((2, len(block.kept)), dtype=np.int64)
+    work = (
+        [forward_only + block.forward_peak],
+        ends.points[: head + 1],
+        ends.points[last + 1 : last + 1 + head],
+        [ends.forward_peak],
+        np.tile(block.points, (len(rows), 1)),
+        ends.points[head : last + 1],
+        ends.points[last + 1 + head :],
+        none,
+    )
+    remaining = np.array(
+        [anatomy.layers - 1]
+        + [anatomy.layers] * (2 * head + 2)
+        + [anatomy.layers - 1 - row for row in rows for _ in range(anatomy.points_of_layer)]
+        + [0] * (2 * anatomy.in_embedding + 3)
+    )
+    saved = np.multiply.outer(remaining, block.kept)
+    working = np.concatenate(work)
+    return Activations(saved, working, saved + working)
+
+
+def moment_of(point: int, anatomy: Anatomy, rows: tuple[int, ...]) -> str:
+    """Return the name of the moment that a point belongs to."""
+    counts = (
+        (_FORWARD, 1),
+        (_LOSS, 2 * anatomy.in_head + 2),
+        (_LAYER, len(rows) * anatomy.points_of_layer),
+        (_EMBEDDING, 2 * anatomy.in_embedding + 1),
+        (_REDUCTION, 1),
+    )
+    for name, count in counts:
+        if point < count:
+            return name
+        point -= count
+    return _STEP
+
+
+def _highest_rows(layers: Bytes) -> tuple[int, ...]:
+    """Return the rows that can be the highest, given that a later row has less saved beside it.
+
+    A row that nowhere exceeds all earlier ones cannot be. Where gradients grow by the same bytes
+    with every layer, the sum with what is saved is highest at one end.
+    """
+    if len(layers) == 1:
+        return (0,)
+    grown = layers[1:] - layers[:-1]
+    if (grown == grown[0]).all():
+        return (0, len(layers) - 1) if grown[0].any() else (0,)
+    exceeded = (layers[1:] > np.maximum.accumulate(layers, axis=0)[:-1]).any(axis=1)
+    return (0, *(np.flatnonzero(exceeded) + 1).tolist())

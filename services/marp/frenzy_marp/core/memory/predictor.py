@@ -1,0 +1,249 @@
+"""Peaks of one model, sequence length and width of weights, for micro-batches chosen once."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from frenzy_marp.core.memory.blocks import Shape
+from frenzy_marp.core.memory.gradients import Gradients
+from frenzy_marp.core.memory.moments import (
+    Activations,
+    Anatomy,
+    Held,
+    activations,
+    held,
+    moment_of,
+)
+from frenzy_marp.core.memory.program import Profile, block_of, ends_of
+from frenzy_marp.core.memory.sizes import Bytes
+from frenzy_marp.core.memory.states import States, states
+from frenzy_marp.core.memory.tape import BLOCK_BYTES, rounded
+from frenzy_shared.domain.model import Attention, Family, ModelArchitecture
+from frenzy_shared.domain.plan import ActivationCheckpointing, MemoryTerm
+
+Columns = list[int]  # indices of the workload's micro-batches
+
+_INT64: Final = 8
+_SCALARS: Final = 20 * 512  # losses, norms, scales: a block each
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The highest allocated bytes of a rank, where that is, and what it is made of."""
+
+    allocated: int
+    moment: str
+    terms: tuple[MemoryTerm, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What all plans of a job have in common whose weights are ``element`` bytes.
+
+    ``bucket`` is reduce_bucket_size in elements, ``threshold`` the elements up to which ZeRO-3
+    keeps a parameter whole. ``micro_batches`` are sequences, ascending.
+    """
+
+    model: ModelArchitecture
+    attention: Attention
+    length: int
+    element: int
+    bucket: int
+    threshold: int
+    micro_batches: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharding:
+    """How a plan shares the model's states, and whether gradients accumulate.
+
+    ``cuda``: AdamW updates many tensors at once there (foreach), and ZeRO-3 gathers one bucket
+    ahead; on a CPU neither is so.
+    """
+
+    stage: int
+    ranks: int
+    accumulates: bool
+    cuda: bool
+
+    @property
+    def gathers(self) -> bool:
+        """Tell whether weights exist only while their layer runs."""
+        return self.stage == 3 and self.ranks > 1
+
+
+class Predictor:
+    """Predict peaks of the worst rank; what several plans share is worked out once."""
+
+    def __init__(self, workload: Workload) -> None:
+        """Nothing is worked out yet."""
+        self._work = workload
+        self._shape = Shape(
+            workload.model, workload.attention, 1, workload.length, workload.element
+        )
+        self._sequences = np.array(workload.micro_batches, dtype=np.int64)
+        self._blocks: dict[tuple[ActivationCheckpointing, bool], Profile] = {}
+        self._ends: dict[bool, Profile] = {}
+        self._states: dict[tuple[int, int, bool], States] = {}
+        self._held: dict[Sharding, Held] = {}
+        self._activations: dict[
+            tuple[ActivationCheckpointing, bool, tuple[int, ...]], Activations
+        ] = {}
+
+    def allocated(
+        self, sharding: Sharding, checkpointing: ActivationCheckpointing, columns: Columns
+    ) -> Bytes:
+        """Return the peak bytes of the micro-batches in ``columns``."""
+        gradients = self._held_of(sharding)
+        beside = self._activations_of(sharding, checkpointing, gradients.rows)
+        states = self._states_of(sharding)
+        highest = (gradients.sizes[:, None] + beside.sizes[:, columns]).max(axis=0)
+        always = states.resident + self._common(checkpointing)[columns]
+        found: Bytes = np.maximum(always + highest, states.initialisation)
+        return found
+
+    def peak(self, sharding: Sharding, checkpointing: ActivationCheckpointing, column: int) -> Peak:
+        """Return the peak of one micro-batch with its moment and terms."""
+        gradients = self._held_of(sharding)
+        beside = self._activations_of(sharding, checkpointing, gradients.rows)
+        states = self._states_of(sharding)
+        live = gradients.sizes + beside.sizes[:, column]
+        point = int(live.argmax())
+        common = int(self._common(checkpointing)[column])
+        size = states.resident + common + int(live[point])
+        if states.initialisation > size:
+            size = states.initialisation
+            return Peak(
+                size, "initialisation", _terms({"model and engine while being built": size})
+            )
+        temporaries = gradients.temporaries if point == len(live) - 1 else 0
+        terms = _terms(
+            {
+                "weights": states.weights,
+                "fp32 master weights": states.master,
+                "Adam moments": states.moments,
+                "ZeRO buffers": states.buffers,
+                "gradients": int(gradients.sizes[point]) - temporaries,
+                "saved activations": int(beside.saved[point, column]),
+                "working memory": int(beside.work[point, column]) + temporaries,
+                "batch and constants": common,
+            }
+        )
+        return Peak(size, moment_of(point, self._anatomy, gradients.rows), terms)
+
+    def _activations_of(
+        self, sharding: Sharding, checkpointing: ActivationCheckpointing, rows: tuple[int, ...]
+    ) -> Activations:
+        key = (checkpointing, sharding.gathers, rows)
+        found = self._activations.get(key)
+        if found is None:
+            found = self._activations[key] = activations(
+                self._block(checkpointing, gathers=sharding.gathers),
+                self._ends_of(gathers=sharding.gathers),
+                self._hidden + self._mask,
+                self._anatomy,
+                rows,
+            )
+        return found
+
+    def _block(self, checkpointing: ActivationCheckpointing, *, gathers: bool) -> Profile:
+        key = (checkpointing, gathers)
+        found = self._blocks.get(key)
+        if found is None:
+            found = self._blocks[key] = block_of(
+                self._shape, checkpointing, self._sequences, gathers=gathers
+            )
+        return found
+
+    def _ends_of(self, *, gathers: bool) -> Profile:
+        found = self._ends.get(gathers)
+        if found is None:
+            found = self._ends[gathers] = ends_of(self._shape, self._sequences, gathers=gathers)
+        return found
+
+    def _states_of(self, sharding: Sharding) -> States:
+        key = (sharding.stage, sharding.ranks, sharding.cuda)
+        found = self._states.get(key)
+        if found is None:
+            found = self._states[key] = states(
+                self._gradients.sizes // self._shape.element,
+                stage=sharding.stage,
+                ranks=sharding.ranks,
+                element=self._shape.element,
+                bucket=self._work.bucket,
+                persistence_threshold=self._work.threshold,
+                cuda=sharding.cuda,
+            )
+        return found
+
+    def _held_of(self, sharding: Sharding) -> Held:
+        found = self._held.get(sharding)
+        if found is None:
+            model, resident = self._work.model, self._states_of(sharding)
+            track = self._gradients.track(
+                sharding.stage, sharding.ranks, accumulates=sharding.accumulates
+            )
+            kept = int(track.before[-1]) if resident.step_keeps_gradients else 0
+            vocabulary = model.vocab_size * model.hidden_size * self._shape.element
+            found = self._held[sharding] = held(
+                track,
+                self._anatomy,
+                waiting=vocabulary if model.tied_embeddings else 0,
+                kept_in_step=kept + resident.step_gradients,
+                temporaries=resident.step_temporaries,
+            )
+        return found
+
+    @cached_property
+    def _gradients(self) -> Gradients:
+        layer = self._block(ActivationCheckpointing.NONE, gathers=False).parameters
+        ends, cut = self._ends_of(gathers=False).parameters, self._anatomy.in_head
+        sizes = (*ends[:cut], *(layer * self._anatomy.layers), *ends[cut:])
+        element = self._shape.element
+        return Gradients(np.array(sizes, dtype=np.int64), element, self._work.bucket * element)
+
+    @cached_property
+    def _anatomy(self) -> Anatomy:
+        model = self._work.model
+        layer = self._block(ActivationCheckpointing.NONE, gathers=False).parameters
+        in_embedding = 1 if model.max_positions is None else 2
+        ends = self._ends_of(gathers=False).parameters
+        return Anatomy(model.num_layers, len(layer), len(ends) - in_embedding, in_embedding)
+
+    def _common(self, checkpointing: ActivationCheckpointing) -> Bytes:
+        """Return inputs and what all layers share, from forward to the end of backward."""
+        checkpointed = checkpointing is ActivationCheckpointing.FULL
+        return self._constants_and_mask if checkpointed else self._constants
+
+    @cached_property
+    def _hidden(self) -> Bytes:
+        return self._sequences * self._shape.activation(self._work.model.hidden_size)
+
+    @cached_property
+    def _mask(self) -> Bytes:
+        """Return the causal mask that eager attention adds to the scores."""
+        if self._work.attention is Attention.SDPA:
+            return np.zeros_like(self._sequences)
+        return _rounded(self._sequences * self._work.length**2 * self._shape.element)
+
+    @cached_property
+    def _constants(self) -> Bytes:
+        model, length = self._work.model, self._work.length
+        rotary = 0
+        if model.family is Family.LLAMA:
+            rotary = 2 * rounded(length * model.head_dim * self._shape.element)
+        return _rounded(_INT64 * self._sequences * length) + rotary + _SCALARS
+
+    @cached_property
+    def _constants_and_mask(self) -> Bytes:
+        return self._constants + self._mask
+
+
+def _terms(named: dict[str, int]) -> tuple[MemoryTerm, ...]:
+    return tuple(MemoryTerm(name=name, size_bytes=size) for name, size in named.items() if size)
+
+
+def _rounded(sizes: Bytes) -> Bytes:
+    return -(-sizes // BLOCK_BYTES) * BLOCK_BYTES

@@ -1,0 +1,105 @@
+"""Every size that a block or an end of a model allocates, by name, for many micro-batches at once.
+
+All of them are affine in the micro-batch before the allocator rounds them: a fixed part (weights)
+or a part per sequence (activations). ``program.py`` counts tensors by these names.
+"""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from frenzy_marp.core.memory.blocks import Shape
+from frenzy_marp.core.memory.tape import BLOCK_BYTES, rounded
+
+Bytes = npt.NDArray[np.int64]
+
+_FP32: Final = 4
+_INT64: Final = 8
+_HALVED: Final = ("query", "key")  # rotary embedding works on halves of them
+
+
+def per_sequence(shape: Shape) -> dict[str, int]:
+    """Return the bytes per sequence of what grows with the micro-batch."""
+    model, length, element = shape.model, shape.length, shape.element
+    query = model.num_heads * model.head_dim
+    key = model.num_kv_heads * model.head_dim
+    scores = model.num_heads * length * length
+    return {
+        "hidden": length * model.hidden_size * element,
+        "query": length * query * element,
+        "key": length * key * element,
+        "query, key and value": length * (query + 2 * key) * element,
+        "feed-forward": length * model.intermediate_size * element,
+        "logits": length * model.vocab_size * element,
+        "scores": scores * element,
+        "fp32 hidden": length * model.hidden_size * _FP32,
+        "fp32 logits": length * model.vocab_size * _FP32,
+        "fp32 scores": scores * _FP32,
+        "fp32 column": length * _FP32,
+        "column": length * element,
+        "log-sum-exp": length * model.num_heads * _FP32,
+        "labels": length * _INT64,
+    }
+
+
+def fixed(shape: Shape) -> dict[str, int]:
+    """Return the bytes of what does not depend on the micro-batch: parameters, mostly."""
+    model, element = shape.model, shape.element
+    hidden, inner = model.hidden_size, model.intermediate_size
+    query = model.num_heads * model.head_dim
+    key = model.num_kv_heads * model.head_dim
+    fused = query + 2 * key
+    elements = {
+        "query weight": hidden * query,
+        "key weight": hidden * key,
+        "fused weight": hidden * fused,
+        "feed-forward weight": hidden * inner,
+        "vocabulary": model.vocab_size * hidden,
+        "positions": (model.max_positions or 0) * hidden,
+        "hidden bias": hidden,
+        "query bias": query,
+        "key bias": key,
+        "fused bias": fused,
+        "feed-forward bias": inner,
+        # A weight and its bias are gathered into one buffer.
+        "query weight and bias": (hidden + 1) * query,
+        "key weight and bias": (hidden + 1) * key,
+        "fused weight and bias": (hidden + 1) * fused,
+        "output weight and bias": (query + 1) * hidden,
+        "up weight and bias": (hidden + 1) * inner,
+        "down weight and bias": (inner + 1) * hidden,
+        "position rows": shape.length * hidden,
+    }
+    return {"loss": _FP32, **{name: count * element for name, count in elements.items()}}
+
+
+def names(shape: Shape) -> dict[int, str]:
+    """Return the name of every size of a shape, by its rounded bytes."""
+    table = {size * shape.sequences: name for name, size in per_sequence(shape).items()}
+    found = {rounded(size): name for size, name in table.items()}
+    found |= {rounded(size): name for name, size in fixed(shape).items()}
+    halves = {_half(per_sequence(shape)[name] * shape.sequences): name for name in _HALVED}
+    return found | {size: f"half {name}" for size, name in halves.items() if size not in found}
+
+
+def rounded_sizes(shape: Shape, used: tuple[str, ...], micro_batches: Bytes) -> Bytes:
+    """Return the allocated bytes of the ``used`` names (rows) at each micro-batch (columns)."""
+    growing, constant = per_sequence(shape), fixed(shape)
+    slopes = [growing.get(name.removeprefix("half "), 0) for name in used]
+    offsets = [constant.get(name, 0) for name in used]
+    exact = np.multiply.outer(np.array(slopes, dtype=np.int64), micro_batches)
+    exact += np.array(offsets, dtype=np.int64)[:, None]
+    sizes = _rounded(exact)
+    for row, name in enumerate(used):
+        if name.startswith("half "):
+            sizes[row] = _rounded(sizes[row] // 2)
+    return sizes
+
+
+def _rounded(sizes: Bytes) -> Bytes:
+    return -(-sizes // BLOCK_BYTES) * BLOCK_BYTES
+
+
+def _half(size: int) -> int:
+    return rounded(rounded(size) // 2)

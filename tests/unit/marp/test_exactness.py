@@ -1,0 +1,180 @@
+"""The fast ways of counting against the plain ones, bit by bit."""
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frenzy_marp.core.memory.blocks import Shape
+from frenzy_marp.core.memory.gradients import Gradients
+from frenzy_marp.core.memory.profiles import block_profile, ends_profile
+from frenzy_marp.core.memory.program import block_of, ends_of, is_ordinary
+from frenzy_shared.domain.model import Attention, Family, ModelArchitecture
+from frenzy_shared.domain.plan import ActivationCheckpointing
+
+
+@st.composite
+def shapes(draw):
+    """Any structure with any sizes, also those where rounding makes different sizes equal."""
+    llama = draw(st.booleans())
+    heads = draw(st.sampled_from([1, 2, 3, 8]))
+    positions = st.sampled_from([1, 300, 301, 5000])
+    model = ModelArchitecture(
+        family=Family.LLAMA if llama else Family.GPT2,
+        hidden_size=draw(st.integers(1, 300)),
+        num_layers=1,
+        num_heads=heads,
+        num_kv_heads=draw(st.sampled_from([1, heads])) if llama else heads,
+        head_dim=2 * draw(st.integers(1, 50)),
+        intermediate_size=draw(st.integers(1, 500)),
+        vocab_size=draw(st.sampled_from([1, 300, 5000])),
+        max_positions=None if llama else draw(positions),
+        tied_embeddings=draw(st.booleans()),
+        attention_bias=draw(st.booleans()) if llama else True,
+        mlp_bias=draw(st.booleans()) if llama else True,
+        activation=draw(st.sampled_from(["gelu_new", "silu", "relu"])),
+    )
+    attention = draw(st.sampled_from(list(Attention)))
+    length = draw(st.sampled_from([1, 5, 64, 100]))
+    return Shape(model, attention, 1, length, draw(st.sampled_from([2, 4])))
+
+
+sequences = st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True).map(sorted)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    shape=shapes(),
+    counts=sequences,
+    checkpointing=st.sampled_from(list(ActivationCheckpointing)),
+    gathers=st.booleans(),
+)
+def test_a_program_counts_a_layer_as_its_own_tape_does(shape, counts, checkpointing, gathers):
+    found = block_of(shape, checkpointing, np.array(counts), gathers=gathers)
+    for column, count in enumerate(counts):
+        own = block_profile(replace(shape, sequences=count), checkpointing, gathers=gathers)
+        assert found.kept[column] == own.kept
+        assert found.forward_peak[column] == own.forward_peak
+        points = own.backward.peaks + own.backward.handing
+        assert tuple(found.points[:, column]) == points
+        assert found.parameters == own.backward.parameters
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(shape=shapes(), counts=sequences, gathers=st.booleans())
+def test_a_program_counts_the_ends_as_their_own_tape_does(shape, counts, gathers):
+    found = ends_of(shape, np.array(counts), gathers=gathers)
+    for column, count in enumerate(counts):
+        own = ends_profile(replace(shape, sequences=count), gathers=gathers)
+        last, first = own.last, own.first
+        assert found.forward_peak[column] == own.forward_peak
+        points = last.peaks[:-1] + first.peaks + last.handing + first.handing
+        assert tuple(found.points[:, column]) == points
+        assert found.parameters == last.parameters + first.parameters
+
+
+def test_models_of_ordinary_size_do_not_run_their_own_tape():
+    small = Shape(
+        ModelArchitecture(
+            family=Family.LLAMA,
+            hidden_size=96,
+            num_layers=1,
+            num_heads=4,
+            num_kv_heads=2,
+            head_dim=24,
+            intermediate_size=256,
+            vocab_size=256,
+            max_positions=None,
+            tied_embeddings=True,
+            attention_bias=False,
+            mlp_bias=False,
+            activation="silu",
+        ),
+        Attention.EAGER,
+        sequences=1,
+        length=64,
+        element=2,
+    )
+    assert is_ordinary(small, 1)
+    assert not is_ordinary(replace(small, length=1), 1)  # 192 and 384 bytes: one block each
+
+
+def followed(sizes, first, end, ranks, bucket, *, accumulates):
+    """Walk stage 2 gradient by gradient: bytes held before each, and while each is handed over."""
+    partition = sum(sizes[first:end])
+    kept = partition if accumulates else 0
+    filled = oversized = 0
+    owned = allocated = False
+    before, handing = [kept], []
+    for index, size in enumerate(sizes):
+        held = kept + bucket + oversized + (partition if allocated else 0)
+        if filled and filled + size > bucket:
+            arriving = partition if owned and not allocated else 0
+            flat = filled if ranks > 1 and not oversized else 0
+            handing.append(held + max(arriving, flat))
+            allocated = allocated or owned
+            filled = oversized = 0
+            owned = False
+        else:
+            handing.append(held)
+        filled += size
+        owned = owned or first <= index < end
+        oversized = size if size > bucket else 0
+        before.append(kept + bucket + oversized + (partition if allocated else 0))
+    return before, handing
+
+
+def scattered(sizes, ranks, bucket):
+    """Walk stage 3 gradient by gradient."""
+    filled = count = oversized = 0
+    before, handing = [0], []
+    for size in sizes:
+        full = bool(filled) and filled + size > bucket
+        single = count == 1 and filled % (4 * ranks) == 0
+        handing.append(oversized + (filled if full and not single else 0))
+        if full:
+            filled = count = 0
+        filled += size
+        count += 1
+        oversized = size if size > bucket else 0
+        before.append(oversized)
+    return before, handing
+
+
+def reduced(sizes, first, end, ranks, bucket):
+    """Walk stage 1's reduction in the model's order: the most it adds to the whole gradients."""
+    partition = sum(sizes[first:end])
+    filled = moved = peak = 0
+    owned = allocated = oversized = False
+    for index in reversed(range(len(sizes))):
+        size = sizes[index]
+        if filled and (filled + size > bucket or oversized):
+            allocated = allocated or owned
+            flat = filled if ranks > 1 and not oversized else 0
+            peak = max(peak, (partition if allocated else 0) - moved + flat)
+            filled, owned, oversized = 0, False, False
+        oversized = size > bucket
+        filled += size
+        owned = owned or first <= index < end
+        moved += 0 if oversized else size
+    return bucket + max(peak, partition - moved)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    sizes=st.lists(st.integers(1, 60).map(lambda n: 2 * n), min_size=1, max_size=30),
+    ranks=st.sampled_from([1, 2, 3, 4, 7]),
+    bucket=st.integers(1, 80),
+    accumulates=st.booleans(),
+)
+def test_tracks_agree_with_walking_gradient_by_gradient(sizes, ranks, bucket, accumulates):
+    gradients = Gradients(np.array(sizes), element=2, bucket_bytes=2 * bucket)
+    first, end = gradients.span(ranks)
+    two = gradients.track(2, ranks, accumulates=accumulates)
+    expected = followed(sizes, first, end, ranks, 2 * bucket, accumulates=accumulates)
+    assert (two.before.tolist(), two.handing.tolist()) == expected
+    three = gradients.track(3, ranks, accumulates=accumulates)
+    assert (three.before.tolist(), three.handing.tolist()) == scattered(sizes, ranks, 2 * bucket)
+    one = gradients.track(1, ranks, accumulates=accumulates)
+    assert one.after == sum(sizes) + reduced(sizes, first, end, ranks, 2 * bucket)

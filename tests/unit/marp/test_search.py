@@ -1,0 +1,160 @@
+"""The search against trying everything."""
+
+from itertools import product
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.planning import MIB, emulated, gpu, setup
+
+from frenzy_marp.core.candidates import divisors, gpu_model, precision_of
+from frenzy_marp.core.deepspeed_config import bucket_elements
+from frenzy_marp.core.memory.analytical import floor_of, predict_peak
+from frenzy_marp.core.memory.blocks import element_bytes
+from frenzy_marp.core.memory.estimate import DeviceTraits, required_bytes
+from frenzy_marp.core.planner import plan_job
+from frenzy_marp.core.speed import estimate_speed, pace
+from frenzy_shared.domain.plan import ActivationCheckpointing, ParallelismPlan
+
+
+def every_plan(demand, kind, precision):
+    """Yield every plan that the pins and the global batch allow, one by one."""
+    batch, pins = demand.global_batch_size, demand.pins
+    for devices in divisors(batch):
+        if devices > min(kind.total, pins.max_devices or kind.total):
+            continue
+        stages = (1,) if devices == 1 else (1, 2, 3)
+        stages = stages if pins.zero_stage is None else (pins.zero_stage,)
+        for stage, checkpointing, micro_batch in product(
+            stages, ActivationCheckpointing, divisors(batch // devices)
+        ):
+            if pins.micro_batch_size not in (None, micro_batch):
+                continue
+            if pins.activation_checkpointing not in (None, checkpointing):
+                continue
+            yield ParallelismPlan(
+                zero_stage=stage,
+                data=devices,
+                tensor=1,
+                pipeline=1,
+                micro_batch_size=micro_batch,
+                gradient_accumulation_steps=batch // devices // micro_batch,
+                precision=precision,
+                activation_checkpointing=checkpointing,
+                reduce_bucket_elements=bucket_elements(demand.model),
+            )
+
+
+def brute_force(demand, kind, correction):
+    """Return the seconds of the fastest fitting plan by devices, where more devices help."""
+    card = gpu_model(kind)
+    precision = precision_of(card, demand.pins)
+    bucket = bucket_elements(demand.model)
+    speed = pace(demand, kind, card, precision, bucket)
+    best = {}
+    for plan in every_plan(demand, kind, precision):
+        peak = predict_peak(
+            demand.model,
+            demand.attention,
+            demand.sequence_length,
+            plan,
+            cuda=not kind.emulated,
+        )
+        floor = floor_of(
+            demand.model,
+            demand.attention,
+            demand.sequence_length,
+            element=element_bytes(precision),
+            stage=plan.zero_stage,
+            ranks=plan.data,
+        )
+        assert floor.at(plan.micro_batch_size) <= peak.allocated
+        traits = DeviceTraits(
+            emulated=kind.emulated,
+            compute_capability=kind.compute_capability,
+            ranks=plan.data,
+        )
+        if required_bytes(peak.allocated, traits, correction=correction) <= kind.memory_bytes:
+            total_s = estimate_speed(demand, plan, kind, card, speed).total_s
+            best[plan.data] = min(total_s, best.get(plan.data, total_s))
+    kept = {}
+    for devices in sorted(best):
+        if best[devices] < min(kept.values(), default=float("inf")):
+            kept[devices] = best[devices]
+    return kept
+
+
+def found(demand, kind, correction):
+    plans = plan_job(demand, [kind], correction=correction).plans
+    return {plan.device_count: plan.speed.total_s for plan in plans}
+
+
+pins = st.fixed_dictionaries(
+    {},
+    optional={
+        "max_gpus": st.sampled_from([3, 8]),
+        "zero_stage": st.integers(0, 3),
+        "micro_batch_size": st.sampled_from([1, 2]),
+    },
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    model=st.sampled_from(["llama-tiny", "gpt2-tiny", "gpt2-mini"]),
+    resources=pins,
+    batch=st.integers(1, 24),
+    length=st.sampled_from([16, 256]),
+    attention=st.sampled_from(["sdpa", "eager"]),
+    mib=st.integers(4, 200),
+    correction=st.sampled_from([1.0, 1.6]),
+)
+def test_on_small_devices_nothing_better_is_missed(
+    model, resources, batch, length, attention, mib, correction
+):
+    demand = setup(
+        model=model,
+        sequence_length=length,
+        global_batch_size=batch,
+        attention=attention,
+        resources=resources,
+    )
+    kind = emulated("any", mib, 8)
+    assert found(demand, kind, correction) == brute_force(demand, kind, correction)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(
+    model=st.sampled_from(["gpt2", "gpt2-xl", "llama-3.2-1b", "llama-2-7b"]),
+    batch=st.sampled_from([6, 16, 24]),
+    length=st.sampled_from([128, 1024]),
+    gib=st.integers(4, 80),
+    capability=st.sampled_from(["7.5", "8.0", "10.0"]),
+)
+def test_on_gpus_nothing_better_is_missed(model, batch, length, gib, capability):
+    demand = setup(model=model, sequence_length=length, global_batch_size=batch)
+    kind = gpu(
+        "Tesla T4" if capability == "7.5" else "NVIDIA A30", gib, 4, 4, capability=capability
+    )
+    assert found(demand, kind, 1.0) == brute_force(demand, kind, 1.0)
+
+
+def test_more_micro_steps_never_take_less_time():
+    demand = setup(model="gpt2", global_batch_size=64)
+    kind = gpu("NVIDIA A30", 24, 4, 4)
+    card = gpu_model(kind)
+    speed = pace(demand, kind, card, precision_of(card, demand.pins), 10**6)
+    for devices, stage, recomputes in product((1, 2, 8), range(4), (False, True)):
+        times = [
+            speed.total_s(devices, stage, steps, recomputes=recomputes) for steps in range(1, 9)
+        ]
+        assert times == sorted(times)
+
+
+def test_kinds_that_share_a_search_get_what_they_would_get_alone():
+    demand = setup(model="gpt2-mini", global_batch_size=12)
+    kinds = [emulated(f"k{mib}", mib, 4) for mib in (40, 70, 150, 600)]
+    together = plan_job(demand, kinds).plans
+    for kind in kinds:
+        alone = plan_job(demand, [kind]).plans
+        assert {p.id for p in alone} == {p.id for p in together if p.kind == kind.kind}
+        assert all(p.memory.required.high <= kind.memory_bytes // MIB * MIB for p in alone)
