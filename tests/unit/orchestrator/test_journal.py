@@ -103,6 +103,31 @@ def test_a_tombstone_outlives_everything(tmp_path, given):
     assert NodeJournal(tmp_path).ended == {"j1": 1}
 
 
+@pytest.mark.parametrize("writes", [0, 1, 2])
+def test_a_crash_while_burying_never_loses_why(tmp_path, given, monkeypatch, writes):
+    folder = NodeJournal(tmp_path).create(given, AttemptPhase.STARTED)
+    original, left = files.write_atomically, [writes]
+
+    def crash(path, data):
+        if not left[0]:
+            raise KeyboardInterrupt  # what no handler in the way may swallow
+        left[0] -= 1
+        original(path, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "write_atomically", crash)
+        if writes < 2:
+            with pytest.raises(KeyboardInterrupt):
+                folder.bury(StopReason.LOG_QUOTA_EXCEEDED, 2.0)
+        else:
+            folder.bury(StopReason.LOG_QUOTA_EXCEEDED, 2.0)
+    (again,) = NodeJournal(tmp_path).attempts.values()
+    assert again.tombstoned is (writes == 2)
+    if again.tombstoned:
+        assert again.journal.stop_reason is StopReason.LOG_QUOTA_EXCEEDED
+        assert again.journal.stop_grace_s == 2.0
+
+
 def test_a_full_disk_refuses_new_attempts_without_a_trace(tmp_path, given, monkeypatch):
     journal = NodeJournal(tmp_path)
     full_disk(monkeypatch)

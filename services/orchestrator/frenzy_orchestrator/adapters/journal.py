@@ -105,12 +105,15 @@ class AttemptFolder:
     def bury(self, reason: StopReason, grace_s: float) -> None:
         """Write the tombstone: from here on the attempt never starts (again).
 
+        The reason is written before it: a crash between the two leaves an attempt that is not
+        stopped yet, instead of one that is and nobody knows why or with how much grace.
+
         Raises:
             StorageFull: there is no tombstone.
         """
-        _write(self.path / TOMBSTONE, f"{reason}\n".encode(), self._reserve)
         if self.journal.stop_reason is None:
             self.record(stop_reason=reason, stop_grace_s=grace_s)
+        _write(self.path / TOMBSTONE, f"{reason}\n".encode(), self._reserve)
 
     def discard_inputs(self) -> None:
         """Remove what only running ranks need; logs, reports and records stay."""
