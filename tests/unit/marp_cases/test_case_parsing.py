@@ -1,10 +1,10 @@
 """Closed enumerations and clear errors."""
 
 import pytest
+from tests.support.marp_cases import case_fields
 
 from frenzy_marp.core.cases.case import parse_case
 from frenzy_marp.core.cases.reading import CaseError
-from tests.support.marp_cases import case_fields
 
 
 @pytest.mark.parametrize(

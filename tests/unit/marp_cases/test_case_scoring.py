@@ -3,15 +3,15 @@
 import json
 
 import pytest
-
 from benchmarks.memory_public.__main__ import main, read_cases
+from tests.support.marp_cases import PARAMETERS, case_fields
+
 from frenzy_marp.core.cases import vocabulary as word
 from frenzy_marp.core.cases.case import parse_case
 from frenzy_marp.core.cases.corrections import Residual, fit
 from frenzy_marp.core.cases.document import document
 from frenzy_marp.core.cases.estimate import estimate_run
 from frenzy_marp.core.cases.scoring import Mode, accuracy, score
-from tests.support.marp_cases import PARAMETERS, case_fields
 
 GIB = 2**30
 STEP_GIB = 10 * PARAMETERS / GIB

@@ -1,13 +1,6 @@
 """Terms counted by hand on small models; bytes, or bytes a token."""
 
 import pytest
-
-from frenzy_marp.core.cases.activations import block_bytes
-from frenzy_marp.core.cases.case import Run, parse_case
-from frenzy_marp.core.cases.geometry import geometries
-from frenzy_marp.core.cases.loss import bytes_per_logit
-from frenzy_marp.core.cases.prediction import Moment, predict_allocated, predict_moments
-from frenzy_marp.core.cases.states import state_bytes
 from tests.support.marp_cases import (
     BLOCK,
     EMBEDDING,
@@ -19,6 +12,13 @@ from tests.support.marp_cases import (
     PARAMETERS,
     case_fields,
 )
+
+from frenzy_marp.core.cases.activations import block_bytes
+from frenzy_marp.core.cases.case import Run, parse_case
+from frenzy_marp.core.cases.geometry import geometries
+from frenzy_marp.core.cases.loss import bytes_per_logit
+from frenzy_marp.core.cases.prediction import Moment, predict_allocated, predict_moments
+from frenzy_marp.core.cases.states import state_bytes
 
 
 def run(**sections) -> Run:

@@ -69,7 +69,8 @@ def _eager(run: Run, element: int, stored: int) -> float:
     own_precision = run.model.family in _LOGITS_NOT_UPCAST | {word.Family.QWEN}
     if stored == element or (own_precision and not training.autocast):
         return 4 * element
-    return max(kept, element) + 3 * stored
+    capped = element if run.model.family is word.Family.GEMMA2 else 0  # tanh keeps its output
+    return max(kept, element) + 3 * stored + capped
 
 
 def _fused(run: Run, element: int) -> float:

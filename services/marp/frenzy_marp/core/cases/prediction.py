@@ -9,6 +9,7 @@ from frenzy_marp.core.cases.geometry import Geometry, geometries
 from frenzy_marp.core.cases.loss import loss_bytes
 from frenzy_marp.core.cases.states import StateBytes, state_bytes, weight_bytes
 
+_LOADING = "loading"
 _RETAINED = "retained inputs"
 _GATHERING = frozenset({word.Sharding.ZERO3, word.Sharding.FSDP, word.Sharding.FSDP2})
 
@@ -86,11 +87,16 @@ def _resident(parts: _Parts) -> tuple[tuple[str, float], ...]:
 
 
 def _loading(parts: _Parts) -> Moment:
-    """Return the weights while they are loaded: whole on every rank where nothing defers them."""
+    """Return the weights while they are loaded: whole, before quantisation, where a recipe does.
+
+    litgpt's adapter recipes read the checkpoint onto every device before they shard or quantise.
+    """
     training = parts.run.training
-    whole = training.framework is word.Framework.LITGPT and training.adapter is not None
-    size = weight_bytes(parts.run, parts.geometry.total) if whole else parts.states.weights
-    return Moment("loading", (("weights", max(size, parts.states.weights)),))
+    recipe = training.framework is word.Framework.LITGPT and training.adapter is not None
+    size = parts.states.weights
+    if recipe or training.load_time_peak:
+        size = max(size, float(parts.geometry.total * training.param_dtype.size_bytes))
+    return Moment(_LOADING, (("weights", size),))
 
 
 def _loss(parts: _Parts) -> Moment:
@@ -178,7 +184,8 @@ def spread_bytes(moments: tuple[Moment, ...]) -> float:
     between the highest moment and this sum.
     """
     most: dict[str, float] = {}
-    for moment in moments:
+    steps = [moment for moment in moments if moment.name != _LOADING]
+    for moment in steps:
         for name, size in moment.terms:
             if name != _RETAINED:  # small blocks, cut from what the logits left
                 most[name] = max(most.get(name, 0.0), size)

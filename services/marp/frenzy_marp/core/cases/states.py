@@ -19,6 +19,8 @@ _WHOLE_GRADIENTS = frozenset(
     {word.Sharding.NONE, word.Sharding.DDP, word.Sharding.ZERO1, word.Sharding.DIST_OPTIMIZER}
 )
 _WHOLE_OPTIMIZER = frozenset({word.Sharding.NONE, word.Sharding.DDP})
+_ZERO = frozenset({word.Sharding.ZERO1, word.Sharding.ZERO2, word.Sharding.ZERO3})
+_SUB_GROUP_ELEMENTS = 1_000_000_000  # that ZeRO-3 steps at once; stages 1 and 2 step whole
 # Bytes of a stored quantised weight: 4 bit and one fp32 scale for 64 (NF4), the scales in 8 bit
 # (double), 8 bit, 4 bit and 16-bit scale, 4-bit zero and index for 128 (GPTQ).
 _QUANTISED = {
@@ -198,14 +200,18 @@ def _cast_weights(run: Run, geometry: Geometry) -> float:
 
 
 def _step(run: Run, owned: float) -> float:
-    """Temporaries of the update.
+    """Return the temporaries of the update.
 
-    foreach makes one tensor of every parameter at once; loops make it for the largest matrix.
+    foreach makes one tensor of every parameter at once; ZeRO an fp32 copy of the gradients of a
+    sub-group; Adafactor the update of its largest matrix, three times.
     """
     training = run.training
+    if training.optimizer is word.Optimizer.ADAFACTOR:
+        return 3 * 4.0 * run.model.vocab_size * run.model.hidden_size
     if training.optimizer_impl is word.OptimizerImplementation.FOREACH:
         size = training.adapter_dtype or training.param_dtype
         return owned * (4 if training.master_weights else size.size_bytes)
-    if training.optimizer is word.Optimizer.ADAFACTOR:
-        return 3 * 4.0 * run.model.vocab_size * run.model.hidden_size
+    if training.master_weights and run.parallelism.sharding in _ZERO and not _sums_apart(run):
+        stage3 = run.parallelism.sharding is word.Sharding.ZERO3
+        return 4.0 * (min(owned, _SUB_GROUP_ELEMENTS) if stage3 else owned)
     return 0.0

@@ -1,0 +1,51 @@
+"""Bytes that attention keeps for backward, per token of one rank."""
+
+from typing import Final
+
+from frenzy_marp.core.cases import vocabulary as word
+from frenzy_marp.core.cases.block import Block
+
+_NO_DROPOUT: Final = frozenset({word.Family.OPT, word.Family.BLOOM})  # 0 in their configs
+_STATISTICS: Final = 4  # log-sum-exp of a row of scores, fp32
+
+
+def attention_bytes(block: Block) -> float:
+    """Return query, key, value and output; row statistics, or the scores if written out."""
+    element, latent = block.element, block.run.model.latent
+    query, key, value = block.query, block.key, block.value
+    kept = element * (2 * query + key + value)
+    if _repeats_heads(block):
+        kept = element * 4 * query
+    if block.kernels.whole_qkv or (block.kernels.fused_qkv and block.run.model.max_positions == 0):
+        kept += element * (query + key)  # value is a view of the whole projection
+    if block.kernels.packed_attention:
+        kept += element * (query + key + value)
+        if block.run.parallelism.sequence_parallel:  # inputs of the block's four exchanges
+            kept += 4 * element * block.stream
+    if latent is not None:
+        kept += element * 2 * (latent.kv_rank + (latent.q_rank or 0))
+    if block.run.training.attention is word.AttentionKernel.EAGER:
+        return kept + scores_bytes(block)
+    return kept + _STATISTICS * block.heads
+
+
+def scores_bytes(block: Block) -> float:
+    """Return the written-out scores: probabilities, dropout mask, dropped copy.
+
+    Megatron in 16 bit: 2 + 1 + 2 bytes, the 5 a s of Korthikanti et al. Hugging Face's softmax is
+    fp32 with a 16-bit copy.
+    """
+    run, element = block.run, block.element
+    length = run.training.sequence_length / run.parallelism.context
+    mask = 1 if block.drops() and run.model.family not in _NO_DROPOUT else 0
+    if block.kernels.hugging_face and element == 2:
+        return block.heads * length * (4 + element + mask)
+    return block.heads * length * (element + mask * (1 + element))
+
+
+def _repeats_heads(block: Block) -> bool:
+    """Return whether grouped keys and values are copied to all heads, as transformers does."""
+    model = block.run.model
+    grouped = model.num_kv_heads < model.num_heads and model.latent is None
+    flash = block.run.training.attention is word.AttentionKernel.FLASH
+    return grouped and block.kernels.hugging_face and not flash
