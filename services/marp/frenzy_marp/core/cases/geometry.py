@@ -69,9 +69,7 @@ def _geometry(run: Run, stage: int) -> Geometry:
     tied_here = model.tied_embeddings and first
     has_head = last and run.training.head is word.Head.LM and not tied_here
     tokens = (run.training.tokens_low + run.training.tokens_high) / 2
-    # A pipeline without accumulation splits its batch: torchtitan, one micro-batch a stage.
-    splits = parallel.pipeline > 1 and run.training.accumulation == 1
-    chunks = parallel.pipeline if splits and run.training.micro_batch_size > 1 else 1
+    chunks, steps = _micro_batches(run)
     return Geometry(
         stage=stage,
         layers=layers,
@@ -80,8 +78,21 @@ def _geometry(run: Run, stage: int) -> Geometry:
         dense=dense // parallel.tensor,
         experts=experts // expert_split,
         tokens=tokens / parallel.context / chunks,
-        in_flight=_in_flight(parallel, max(chunks, run.training.accumulation), stage),
+        in_flight=_in_flight(parallel, steps, stage),
     )
+
+
+def _micro_batches(run: Run) -> tuple[int, int]:
+    """Return into how many parts a rank's batch is split, and how many fill the pipeline.
+
+    torchtitan splits its batch, one part a stage. Elsewhere a pipeline with one micro-batch means
+    that the source does not say how many; enough to fill it, then.
+    """
+    stages, accumulation = run.parallelism.pipeline, run.training.accumulation
+    if stages == 1 or accumulation > 1:
+        return 1, accumulation
+    splits = run.training.framework is word.Framework.TORCHTITAN
+    return (stages if splits and run.training.micro_batch_size > 1 else 1), stages
 
 
 def _average_block(model: CaseModel) -> tuple[int, int]:

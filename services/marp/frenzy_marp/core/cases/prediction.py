@@ -89,13 +89,16 @@ def _resident(parts: _Parts) -> tuple[tuple[str, float], ...]:
 def _loading(parts: _Parts) -> Moment:
     """Return the weights while they are loaded: whole, before quantisation, where a recipe does.
 
-    litgpt's adapter recipes read the checkpoint onto every device before they shard or quantise.
+    litgpt's adapter recipes read the checkpoint onto every device before they quantise it, or
+    copy their shard of it.
     """
     training = parts.run.training
     recipe = training.framework is word.Framework.LITGPT and training.adapter is not None
     size = parts.states.weights
     if recipe or training.load_time_peak:
-        size = max(size, float(parts.geometry.total * training.param_dtype.size_bytes))
+        whole = float(parts.geometry.total * training.param_dtype.size_bytes)
+        shard = size if parts.run.parallelism.shard_degree > 1 else 0.0
+        size = max(size, whole + shard)
     return Moment(_LOADING, (("weights", size),))
 
 
