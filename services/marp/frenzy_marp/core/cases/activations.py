@@ -112,8 +112,13 @@ def _residual_dropout(block: Block) -> float:
 
 
 def _sums(block: Block) -> float:
-    """Return copies of the stream: compiled blocks keep both of their sums, thunder two more."""
-    copies = (1 if block.kernels.compiled else 0) + (2 if block.kernels.thunder else 0)
+    """Return copies of the stream.
+
+    Compiled blocks keep both of their sums; litgpt's attention makes its output contiguous;
+    thunder keeps two more.
+    """
+    litgpt = block.kernels.whole_qkv
+    copies = (1 if block.kernels.compiled or litgpt else 0) + (2 if block.kernels.thunder else 0)
     return copies * block.element * block.stream
 
 

@@ -44,8 +44,11 @@ def scores_bytes(block: Block) -> float:
 
 
 def _repeats_heads(block: Block) -> bool:
-    """Return whether grouped keys and values are copied to all heads, as transformers does."""
-    model = block.run.model
+    """Return whether grouped keys and values are copied to all heads.
+
+    transformers does so unless attention is flash, litgpt always.
+    """
+    model, chosen = block.run.model, block.kernels
     grouped = model.num_kv_heads < model.num_heads and model.latent is None
     flash = block.run.training.attention is word.AttentionKernel.FLASH
-    return grouped and block.kernels.hugging_face and not flash
+    return grouped and (chosen.whole_qkv or (chosen.hugging_face and not flash))

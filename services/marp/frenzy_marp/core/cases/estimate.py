@@ -32,7 +32,8 @@ class Range:
 class CaseEstimate:
     """Predictions for one run, GiB.
 
-    ``verdict`` compares what the run requires with the card's capacity; None without one.
+    ``verdict`` compares the upper bound of what the run requires with the card's capacity; None
+    without one.
     """
 
     allocated: Range
@@ -94,7 +95,8 @@ def _at_least(value: Range, floor: Range) -> Range:
 
 
 def _verdict(required: Range, capacity: float) -> word.Outcome:
-    return word.Outcome.FITS if required.expected <= capacity else word.Outcome.OOM
+    """Return "fits" only where the upper bound does: at most one run in twenty is to run out."""
+    return word.Outcome.FITS if required.high <= capacity else word.Outcome.OOM
 
 
 def _p_oom(required: Range, capacity: float) -> float:

@@ -38,7 +38,7 @@ class Kernels:
     fused_norm: bool
     fused_gate: bool
     fused_qkv: bool
-    whole_qkv: bool  # the projection's output outlives the rotary embedding
+    whole_qkv: bool  # litgpt: the projection's output outlives the rotary embedding
     packed_attention: bool  # nanotron packs rotated copies for flash attention
     compiled: bool
     thunder: bool

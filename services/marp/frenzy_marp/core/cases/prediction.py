@@ -34,8 +34,8 @@ class _Parts:
     states: StateBytes
     block: BlockBytes
     gathered_block: float
-    gathered_ends: float  # while the loss is computed
-    gathered_later: float  # of them, what stays whole until backward ends
+    gathered_at_loss: float
+    gathered_root: float  # whole until backward ends
 
     @property
     def saved_once(self) -> float:
@@ -63,9 +63,11 @@ def _parts(run: Run, geometry: Geometry) -> _Parts:
     block = float(geometry.block * size)
     if run.training.quantization is not None:
         block = weight_bytes(run, geometry.block)
-    units = sharding is word.Sharding.FSDP2 or run.training.framework is word.Framework.THUNDER
-    if units:  # embedding and head are units of their own
-        return _Parts(run, geometry, states, blocks, block, float(geometry.head * size), 0.0)
+    if run.training.framework is word.Framework.THUNDER:  # gathers every matrix for its product
+        return _Parts(run, geometry, states, blocks, block, 0.0, 0.0)
+    if sharding is word.Sharding.FSDP2:  # embedding and head are units; the last block stays whole
+        at_loss = float(geometry.head * size) + block
+        return _Parts(run, geometry, states, blocks, block, at_loss, 0.0)
     ends = float(geometry.ends * size)  # FSDP1's root unit is never sharded again
     return _Parts(run, geometry, states, blocks, block, ends, ends)
 
@@ -113,7 +115,7 @@ def _loss(parts: _Parts) -> Moment:
             ("gradients", states.gradients if states.persistent_gradients else 0.0),
             ("activations", parts.saved_once * geometry.in_flight),
             ("logits and loss", logits),
-            ("gathered weights", parts.gathered_ends + _gathered_blocks(parts, 1)),
+            ("gathered weights", max(parts.gathered_at_loss, _gathered_blocks(parts, 0))),
         ),
     )
 
@@ -121,23 +123,34 @@ def _loss(parts: _Parts) -> Moment:
 def _backward(parts: _Parts) -> tuple[Moment, Moment]:
     """Return the first and the last block's backward: activations fall while gradients grow."""
     states, geometry = parts.states, parts.geometry
-    work = parts.block.work * geometry.tokens
-    gathered = parts.gathered_later + _gathered_blocks(parts, 2)
-    fresh = _fresh_gradients(parts)
+    # The highest point of a block is at its start, its gradients are whole at its end.
+    work = max(parts.block.work * geometry.tokens, _fresh_gradients(parts))
     head_share = geometry.head / max(1, geometry.total)
     start = states.gradients if states.persistent_gradients else states.gradients * head_share
-    # The highest point of a block is at its start, its gradients are whole at its end.
-    common = (("work of a block", max(work, fresh)), ("gathered weights", gathered))
-    first = (*_resident(parts), ("gradients", start), *common)
-    last = (*_resident(parts), ("gradients", states.gradients), *common)
     saved = parts.saved_once * geometry.in_flight
     rest = parts.saved_once * max(0.0, geometry.in_flight - 1)
-    retained = parts.saved_once * _retained(parts.run)
     one = parts.block.kept * geometry.tokens
     return (
-        Moment("last block's backward", (*first, ("activations", saved))),
         Moment(
-            "first block's backward", (*last, ("activations", rest + one), (_RETAINED, retained))
+            "last block's backward",
+            (
+                *_resident(parts),
+                ("gradients", start),
+                ("work of a block", work),
+                ("gathered weights", parts.gathered_root + _gathered_blocks(parts, 2)),
+                ("activations", saved),
+            ),
+        ),
+        Moment(
+            "first block's backward",
+            (
+                *_resident(parts),
+                ("gradients", states.gradients),
+                ("work of a block", work),
+                ("gathered weights", parts.gathered_root + _gathered_blocks(parts, 1)),
+                ("activations", rest + one),
+                (_RETAINED, max(0.0, parts.saved_once - one) * _retained(parts.run)),
+            ),
         ),
     )
 
@@ -150,7 +163,7 @@ def _gathered_blocks(parts: _Parts, count: int) -> float:
 
 
 def _retained(run: Run) -> int:
-    """Return how often FSDP1 still holds every block's input at the end of backward.
+    """Return how often FSDP1 still holds the other blocks' inputs at the end of backward.
 
     With adapters each of them is an FSDP unit of its own inside the block's; their hooks keep the
     recomputed inputs, beside the checkpoint's own, until the root's backward ends.
