@@ -14,7 +14,8 @@ _SEGMENT_SLACK: Final = 1.08
 _RETRY_SLACK: Final = 1.02  # what cannot be released although the allocator retries
 _USABLE: Final = 0.97  # of the capacity, before the allocator has to give blocks back
 _COMMUNICATOR: Final = 0.8 * GIB
-_TRANSIENT: Final = frozenset({"logits and loss", "work of a block", "new gradients", "update"})
+_OLD_CARDS: Final = ("V100", "T4", "TITAN", "RTX2080", "P100")
+_TRANSIENT: Final = frozenset({"logits and loss", "work of a block", "update"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,14 @@ def levels(run: Run, moments: tuple[Moment, ...]) -> Levels:
 
 
 def context_bytes(run: Run) -> float:
-    """Return the CUDA context and loaded kernels: 0.5 GiB, 1.5 before lazy loading (CUDA 11.7)."""
-    early = run.card.name.startswith(("V100", "T4", "TITAN", "RTX2080", "P100"))
-    return (1.5 if early else 0.5) * GIB
+    """Return the CUDA context and loaded kernels, bytes.
+
+    0.5 GiB with kernels loaded when first used (CUDA 11.7, torch 2), 1.5 GiB before; cards older
+    than that are taken to run older software where no version is stated.
+    """
+    version = run.training.torch_version
+    old_card = run.card.name.startswith(_OLD_CARDS) and not version.startswith("2")
+    return (1.5 if old_card or version.startswith("1.") else 0.5) * GIB
 
 
 def communicator_bytes(run: Run) -> float:
