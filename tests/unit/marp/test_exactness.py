@@ -173,8 +173,10 @@ def test_tracks_agree_with_walking_gradient_by_gradient(sizes, ranks, bucket, ac
     first, end = gradients.span(ranks)
     two = gradients.track(2, ranks, accumulates=accumulates)
     expected = followed(sizes, first, end, ranks, 2 * bucket, accumulates=accumulates)
-    assert (two.before.tolist(), two.handing.tolist()) == expected
+    assert (two.walk.before.tolist(), two.walk.handing.tolist()) == expected
     three = gradients.track(3, ranks, accumulates=accumulates)
-    assert (three.before.tolist(), three.handing.tolist()) == scattered(sizes, ranks, 2 * bucket)
+    assert (three.walk.before.tolist(), three.walk.handing.tolist()) == scattered(
+        sizes, ranks, 2 * bucket
+    )
     one = gradients.track(1, ranks, accumulates=accumulates)
     assert one.after == sum(sizes) + reduced(sizes, first, end, ranks, 2 * bucket)

@@ -148,17 +148,17 @@ def test_the_worst_rank_keeps_border_parameters_whole():
 def test_gradients_by_stage():
     few = gradients(400, 400, 200)
     whole = few.track(0, 2, accumulates=False)
-    assert whole.before.tolist() == [0, 400, 800, 1000]
+    assert whole.walk.before.tolist() == [0, 400, 800, 1000]
     assert whole.after == 2000  # the flat copy that is reduced
-    assert set(few.track(0, 2, accumulates=True).before.tolist()) == {1000}
+    assert set(few.track(0, 2, accumulates=True).walk.before.tolist()) == {1000}
     # Bucket of 800 bytes: two gradients fit, the third reduces them first.
     roomy = gradients(400, 400, 200, bucket=400)
     two = roomy.track(2, 1, accumulates=False)
-    assert two.before.tolist() == [0, 800, 800, 1800]
-    assert two.handing.tolist() == [800, 800, 1800]
+    assert two.walk.before.tolist() == [0, 800, 800, 1800]
+    assert two.walk.handing.tolist() == [800, 800, 1800]
     three = roomy.track(3, 1, accumulates=False)
-    assert np.all(three.before == 0)
-    assert three.handing.tolist() == [0, 0, 800]  # the interleaved copy of two gradients
+    assert np.all(three.walk.before == 0)
+    assert three.walk.handing.tolist() == [0, 0, 800]  # the interleaved copy of two gradients
 
 
 @pytest.mark.parametrize("capability", ["", "8.0", "10.0"])

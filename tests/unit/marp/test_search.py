@@ -44,6 +44,16 @@ def every_plan(demand, kind, precision):
             )
 
 
+def peak_of(demand, kind, plan):
+    return predict_peak(
+        demand.model,
+        demand.attention,
+        demand.sequence_length,
+        plan,
+        cuda=not kind.emulated,
+    ).allocated
+
+
 def brute_force(demand, kind, correction):
     """Return the seconds of the fastest fitting plan by devices, where more devices help."""
     card = gpu_model(kind)
@@ -52,13 +62,7 @@ def brute_force(demand, kind, correction):
     speed = pace(demand, kind, card, precision, bucket)
     best = {}
     for plan in every_plan(demand, kind, precision):
-        peak = predict_peak(
-            demand.model,
-            demand.attention,
-            demand.sequence_length,
-            plan,
-            cuda=not kind.emulated,
-        )
+        allocated = peak_of(demand, kind, plan)
         floor = floor_of(
             demand.model,
             demand.attention,
@@ -67,13 +71,13 @@ def brute_force(demand, kind, correction):
             stage=plan.zero_stage,
             ranks=plan.data,
         )
-        assert floor.at(plan.micro_batch_size) <= peak.allocated
+        assert floor.at(plan.micro_batch_size) <= allocated
         traits = DeviceTraits(
             emulated=kind.emulated,
             compute_capability=kind.compute_capability,
             ranks=plan.data,
         )
-        if required_bytes(peak.allocated, traits, correction=correction) <= kind.memory_bytes:
+        if required_bytes(allocated, traits, correction=correction) <= kind.memory_bytes:
             total_s = estimate_speed(demand, plan, kind, card, speed).total_s
             best[plan.data] = min(total_s, best.get(plan.data, total_s))
     kept = {}
@@ -85,6 +89,10 @@ def brute_force(demand, kind, correction):
 
 def found(demand, kind, correction):
     plans = plan_job(demand, [kind], correction=correction).plans
+    for plan in plans:
+        assert plan.memory.allocated.expected == round(
+            peak_of(demand, kind, plan.parallelism) * correction
+        )
     return {plan.device_count: plan.speed.total_s for plan in plans}
 
 
@@ -145,7 +153,7 @@ def test_more_micro_steps_never_take_less_time():
     speed = pace(demand, kind, card, precision_of(card, demand.pins), 10**6)
     for devices, stage, recomputes in product((1, 2, 8), range(4), (False, True)):
         times = [
-            speed.total_s(devices, stage, steps, recomputes=recomputes) for steps in range(1, 9)
+            speed.on(devices).total_s(stage, steps, recomputes=recomputes) for steps in range(1, 9)
         ]
         assert times == sorted(times)
 

@@ -10,13 +10,20 @@ from frenzy_shared.domain.plan import ActivationCheckpointing, ParallelismPlan, 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Everything about a plan but the micro-batch; ``micro_batches`` ascend."""
+    """Everything about a plan but micro-batch and precision; ``micro_batches`` ascend.
+
+    ``share`` is what one device gets of a step, in sequences.
+    """
 
     devices: int
     zero_stage: int
-    precision: Precision
     checkpointing: ActivationCheckpointing
+    share: int
     micro_batches: tuple[int, ...]
+
+    def accumulates(self, index: int) -> bool:
+        """Tell whether a micro-batch is less than a whole step."""
+        return self.micro_batches[index] < self.share
 
     @property
     def recomputes(self) -> bool:
@@ -66,9 +73,7 @@ def device_limit(kind: KindSummary, pins: Pins) -> int:
     return min(kind.total, pins.max_devices or kind.total)
 
 
-def options(
-    setup: TrainingSetup, pins: Pins, precision: Precision, most_devices: int
-) -> dict[int, tuple[Option, ...]]:
+def options(setup: TrainingSetup, pins: Pins, most_devices: int) -> dict[int, tuple[Option, ...]]:
     """Return the options for each number of devices that shares the global batch evenly.
 
     Ascending in devices, then in what an option costs in communication and recomputation.
@@ -77,12 +82,13 @@ def options(
     for devices in divisors(setup.global_batch_size):
         if devices > most_devices or pins.device_count not in (None, devices):
             continue
-        micro_batches = divisors(setup.global_batch_size // devices)
+        share = setup.global_batch_size // devices
+        micro_batches = divisors(share)
         if pins.micro_batch_size is not None:
             micro_batches = tuple(m for m in micro_batches if m == pins.micro_batch_size)
         if micro_batches:
             found[devices] = tuple(
-                Option(devices, stage, precision, checkpointing, micro_batches)
+                Option(devices, stage, checkpointing, share, micro_batches)
                 for stage in _stages(devices, pins)
                 for checkpointing in _checkpointing(pins)
             )
@@ -90,7 +96,7 @@ def options(
 
 
 def parallelism(
-    setup: TrainingSetup, option: Option, micro_batch: int, bucket: int
+    option: Option, micro_batch: int, precision: Precision, bucket: int
 ) -> ParallelismPlan:
     """Return the plan of an option with one of its micro-batches; the global batch is exact."""
     return ParallelismPlan(
@@ -99,8 +105,8 @@ def parallelism(
         tensor=1,
         pipeline=1,
         micro_batch_size=micro_batch,
-        gradient_accumulation_steps=setup.global_batch_size // (option.devices * micro_batch),
-        precision=option.precision,
+        gradient_accumulation_steps=option.share // micro_batch,
+        precision=precision,
         activation_checkpointing=option.checkpointing,
         reduce_bucket_elements=bucket,
     )

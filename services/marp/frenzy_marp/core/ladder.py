@@ -1,23 +1,22 @@
 """A job's options with the memory of each, worked out as far as some kind of device asks."""
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from frenzy_marp.core.candidates import Option, divisors, options, parallelism
+from frenzy_marp.core.candidates import Option, divisors, options
 from frenzy_marp.core.deepspeed_config import bucket_elements
 from frenzy_marp.core.memory.analytical import COUNTABLE, Floor, floor_of, workload_of
-from frenzy_marp.core.memory.blocks import element_bytes
 from frenzy_marp.core.memory.predictor import Peak, Predictor, Sharding
 from frenzy_shared.domain.model import Pins, TrainingSetup
-from frenzy_shared.domain.plan import ParallelismPlan, Precision
 
 
 @dataclass(slots=True)
 class Ladder:
     """One option at each of its micro-batches, smallest first.
 
-    Peaks are worked out when asked for: the largest micro-batch alone, since most often it is
-    the one that is wanted, all others together.
+    Peaks are worked out when asked for. A micro-batch that is a whole step, where no gradients
+    accumulate, is asked for first: most often it is the one that is wanted.
     """
 
     option: Option
@@ -25,58 +24,53 @@ class Ladder:
     cuda: bool
     predictor: Predictor
     columns: tuple[int, ...]  # of the predictor, for the micro-batches that any device could hold
-    _top: int = 0
-    _others: list[int] = field(default_factory=list[int])
+    _allocated: dict[bool, list[int]] = field(default_factory=dict[bool, list[int]])
     _peaks: dict[int, Peak] = field(default_factory=dict[int, Peak])
 
-    def at_least(self, index: int) -> int:
-        """Return a lower bound of a micro-batch's peak bytes."""
-        return self.floor.at(self.option.micro_batches[index])
+    @property
+    def least(self) -> int:
+        """Return a lower bound of every peak, bytes."""
+        return self.floor.at(self.option.micro_batches[0])
 
     def largest_fit(self, room: int) -> int | None:
         """Return the index of the largest micro-batch whose peak is at most ``room`` bytes."""
-        last = len(self.option.micro_batches) - 1
-        if self.at_least(0) > room:  # the many that cannot fit are told apart by their floor
-            return None
-        if self._may_fit(last, room) and self._top_allocated() <= room:
-            return last
-        for index in range(min(last, len(self.columns)) - 1, -1, -1):
-            if self._may_fit(index, room) and self._others_allocated()[index] <= room:
-                return index
+        sizes, columns = self.option.micro_batches, self.columns
+        last = len(sizes) - 1
+        # The many that cannot fit are told apart by their floor.
+        possible = min(len(columns), bisect_right(sizes, self.floor.largest(room)))
+        if possible > last and not self.option.accumulates(last):
+            if self._peaks_of(accumulates=False)[columns[last]] <= room:
+                return last
+            possible = last
+        if possible:
+            allocated = self._peaks_of(accumulates=True)
+            for index in range(possible - 1, -1, -1):
+                if allocated[columns[index]] <= room:
+                    return index
         return None
 
     def peak(self, index: int) -> Peak:
         """Return the peak of a micro-batch that fits some device, with its terms."""
         found = self._peaks.get(index)
         if found is None:
-            sharding = self._sharding(accumulates=index < len(self.option.micro_batches) - 1)
+            sharding = self._sharding(accumulates=self.option.accumulates(index))
             found = self.predictor.peak(sharding, self.option.checkpointing, self.columns[index])
             self._peaks[index] = found
         return found
 
-    def _may_fit(self, index: int, room: int) -> bool:
-        return index < len(self.columns) and self.at_least(index) <= room
-
-    def _top_allocated(self) -> int:
-        if not self._top:
-            [self._top] = self._allocated(self.columns[-1:], accumulates=False)
-        return self._top
-
-    def _others_allocated(self) -> list[int]:
-        if not self._others:
-            below = self.columns[: len(self.option.micro_batches) - 1]
-            self._others = self._allocated(below, accumulates=True)
-        return self._others
-
-    def _allocated(self, columns: tuple[int, ...], *, accumulates: bool) -> list[int]:
-        sharding = self._sharding(accumulates=accumulates)
-        sizes = self.predictor.allocated(sharding, self.option.checkpointing, list(columns))
-        return [int(size) for size in sizes]
+    def _peaks_of(self, *, accumulates: bool) -> list[int]:
+        found = self._allocated.get(accumulates)
+        if found is None:
+            sharding = self._sharding(accumulates=accumulates)
+            found = self.predictor.allocated(sharding, self.option.checkpointing)
+            self._allocated[accumulates] = found
+        return found
 
     def _sharding(self, *, accumulates: bool) -> Sharding:
+        option = self.option
         return Sharding(
-            stage=self.option.zero_stage,
-            ranks=self.option.devices,
+            stage=option.zero_stage,
+            ranks=option.devices,
             accumulates=accumulates,
             cuda=self.cuda,
         )
@@ -86,74 +80,81 @@ class Demand:
     """A job under one set of pins, and all its options; kinds share what they have in common."""
 
     def __init__(
-        self,
-        setup: TrainingSetup,
-        pins: Pins,
-        *,
-        most_devices: int,
-        most_bytes: int,
+        self, setup: TrainingSetup, pins: Pins, *, most_devices: int, most_bytes: int
     ) -> None:
         """``most_devices`` and ``most_bytes`` are what the best kinds of the cluster have."""
         self.setup = setup
         self.pins = pins
         self._most_devices = most_devices
         self._ceiling = min(most_bytes, COUNTABLE)
-        self._predictors: dict[int, tuple[Predictor, dict[int, int]]] = {}
-        self._ladders: dict[tuple[Precision, bool], dict[int, tuple[Ladder, ...]]] = {}
+        self._ladders: dict[tuple[int, bool], dict[int, tuple[Ladder, ...]]] = {}
+        self._predictors: dict[int, Predictor] = {}
 
-    def ladders(self, precision: Precision, *, cuda: bool) -> dict[int, tuple[Ladder, ...]]:
-        """Return the ladders for each number of devices, ascending."""
-        key = (precision, cuda)
+    def ladders(self, element: int, *, cuda: bool) -> dict[int, tuple[Ladder, ...]]:
+        """Return the ladders for each number of devices, ascending.
+
+        ``element`` is the bytes of a weight: bf16 and fp16 take the same memory.
+        """
+        key = (element, cuda)
         found = self._ladders.get(key)
         if found is None:
             found = self._ladders[key] = {
-                devices: tuple(self._ladder(option, cuda=cuda) for option in choices)
-                for devices, choices in options(
-                    self.setup, self.pins, precision, self._most_devices
-                ).items()
+                devices: self._rungs(choices, element, cuda=cuda)
+                for devices, choices in self._options.items()
             }
         return found
-
-    def plan(self, option: Option, index: int) -> ParallelismPlan:
-        """Return the plan of an option with one of its micro-batches."""
-        return parallelism(self.setup, option, option.micro_batches[index], self.bucket)
 
     @cached_property
     def bucket(self) -> int:
         """Return the reduction bucket in elements."""
         return bucket_elements(self.setup.model)
 
-    def _ladder(self, option: Option, *, cuda: bool) -> Ladder:
-        element = element_bytes(option.precision)
-        predictor, column = self._predictor(element)
-        return Ladder(
-            option,
-            floor_of(
-                self.setup.model,
-                self.setup.attention,
-                self.setup.sequence_length,
-                element=element,
-                stage=option.zero_stage,
-                ranks=option.devices,
-            ),
-            cuda,
-            predictor,
-            tuple(column[size] for size in option.micro_batches if size in column),
+    @cached_property
+    def _options(self) -> dict[int, tuple[Option, ...]]:
+        return options(self.setup, self.pins, self._most_devices)
+
+    def _rungs(
+        self, choices: tuple[Option, ...], element: int, *, cuda: bool
+    ) -> tuple[Ladder, ...]:
+        predictor = self._predictor(element)
+        held = predictor.micro_batches
+        columns = tuple(held[size] for size in choices[0].micro_batches if size in held)
+        return tuple(
+            Ladder(
+                option,
+                self._floor(element, stage=option.zero_stage, ranks=option.devices),
+                cuda,
+                predictor,
+                columns,
+            )
+            for option in choices
         )
 
-    def _predictor(self, element: int) -> tuple[Predictor, dict[int, int]]:
-        """Return a predictor, and its columns by the micro-batches that any device could hold."""
+    def _floor(self, element: int, *, stage: int, ranks: int) -> Floor:
+        setup = self.setup
+        return floor_of(
+            setup.model,
+            setup.attention,
+            setup.sequence_length,
+            element=element,
+            stage=stage,
+            ranks=ranks,
+        )
+
+    def _predictor(self, element: int) -> Predictor:
+        """Return a predictor for the micro-batches that any device could hold."""
         found = self._predictors.get(element)
         if found is None:
             setup, pinned = self.setup, self.pins.micro_batch_size
             sizes = divisors(setup.global_batch_size) if pinned is None else (pinned,)
-            model, attention, length = setup.model, setup.attention, setup.sequence_length
-            ranks = self._most_devices
-            least = floor_of(model, attention, length, element=element, stage=3, ranks=ranks)
-            held = tuple(size for size in sizes if least.at(size) <= self._ceiling)
+            least = self._floor(element, stage=3, ranks=self._most_devices)
             workload = workload_of(
-                model, attention, length, element=element, bucket=self.bucket, micro_batches=held
+                setup.model,
+                setup.attention,
+                setup.sequence_length,
+                element=element,
+                bucket=self.bucket,
+                micro_batches=tuple(size for size in sizes if least.at(size) <= self._ceiling),
             )
-            column = {size: index for index, size in enumerate(held)}
-            found = self._predictors[element] = (Predictor(workload), column)
+            found = self._predictors[element] = Predictor(workload)
         return found

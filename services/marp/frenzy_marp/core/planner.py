@@ -9,6 +9,7 @@ less comes first.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
 from frenzy_marp.core.candidates import gpu_model, precision_of
@@ -131,7 +132,7 @@ def _refusal(question: _Question, offer: Offer) -> RefusedPlan:
     nearest = nearest_miss(offer)
     if nearest is None:
         return no_split(setup, offer.kind, setup.pins)
-    plan = offer.demand.plan(nearest.option, 0)
+    plan = offer.plan(Choice(nearest, 0, inf))
     peak = predict_peak(
         setup.model, setup.attention, setup.sequence_length, plan, cuda=not offer.emulated
     )
@@ -165,7 +166,7 @@ def _identity(offer: Offer, choice: Choice) -> PlanId:
     option = choice.ladder.option
     text = (
         f"{offer.kind.kind}-{option.devices}-z{option.zero_stage}"
-        f"-m{option.micro_batches[choice.index]}-{option.precision}-{option.checkpointing}"
+        f"-m{option.micro_batches[choice.index]}-{offer.precision}-{option.checkpointing}"
     )
     return PlanId("".join(c if c.isalnum() else "-" for c in text.lower()))
 
@@ -191,7 +192,7 @@ def _kept(fitting: list[_Found]) -> list[_Found]:
 def _resource_plan(found: _Found, best: _Found) -> ResourcePlan:
     offer, choice = found.offer, found.choice
     setup = offer.demand.setup
-    plan = offer.demand.plan(choice.ladder.option, choice.index)
+    plan = offer.plan(choice)
     # Nothing overlaps with gathering on a CPU: looking ahead would only cost memory.
     prefetch = 0 if offer.emulated else plan.reduce_bucket_elements
     peak = choice.ladder.peak(choice.index)

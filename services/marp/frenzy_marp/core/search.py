@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
-from frenzy_marp.core.candidates import Option, device_limit
+from frenzy_marp.core.candidates import Option, device_limit, parallelism
 from frenzy_marp.core.ladder import Demand, Ladder
 from frenzy_marp.core.memory.analytical import COUNTABLE
+from frenzy_marp.core.memory.blocks import element_bytes
 from frenzy_marp.core.memory.estimate import DeviceTraits, room_bytes
-from frenzy_marp.core.speed import Pace, pace
+from frenzy_marp.core.speed import Gang, Pace, pace
 from frenzy_shared.catalog.gpus import GpuModel
 from frenzy_shared.domain.cluster import KindSummary
-from frenzy_shared.domain.plan import Precision
+from frenzy_shared.domain.plan import ParallelismPlan, Precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,17 @@ class Offer:
     precision: Precision
     correction: float
 
+    @property
+    def element(self) -> int:
+        """Return the bytes of a weight."""
+        return element_bytes(self.precision)
+
+    def plan(self, choice: Choice) -> ParallelismPlan:
+        """Return a choice as a plan."""
+        option = choice.ladder.option
+        micro_batch = option.micro_batches[choice.index]
+        return parallelism(option, micro_batch, self.precision, self.demand.bucket)
+
     @cached_property
     def emulated(self) -> bool:
         """Tell whether neither a context nor an allocator surrounds the tensors."""
@@ -68,19 +80,9 @@ class Offer:
     def ladders(self) -> Iterator[tuple[Ladder, ...]]:
         """Yield the options for each number of devices that the kind has, ascending."""
         limit = device_limit(self.kind, self.demand.pins)
-        for devices, found in self.demand.ladders(self.precision, cuda=not self.emulated).items():
+        for devices, found in self.demand.ladders(self.element, cuda=not self.emulated).items():
             if devices <= limit:
                 yield found
-
-    def total_s(self, option: Option, index: int) -> float:
-        """Return the predicted seconds of the whole run."""
-        share = self.demand.setup.global_batch_size // option.devices
-        return self.pace.total_s(
-            option.devices,
-            option.zero_stage,
-            share // option.micro_batches[index],
-            recomputes=option.recomputes,
-        )
 
     @cached_property
     def _room_of_one(self) -> int:
@@ -119,23 +121,31 @@ def fits_at_all(offer: Offer) -> bool:
 def nearest_miss(offer: Offer) -> Ladder | None:
     """Return the option whose smallest micro-batch has the lowest floor; none: no option is."""
     every = [ladder for ladders in offer.ladders() for ladder in ladders]
-    return min(every, key=lambda ladder: ladder.at_least(0), default=None)
+    return min(every, key=lambda ladder: ladder.least, default=None)
 
 
 def _fastest(offer: Offer, ladders: tuple[Ladder, ...], best_s: float) -> Choice | None:
     """Return the fastest plan that takes less than ``best_s``; of equals the first."""
+    devices = ladders[0].option.devices
+    room, gang = offer.room(devices), offer.pace.on(devices)
+    bounded = [
+        (_total_s(gang, ladder.option, -1), order, ladder)
+        for order, ladder in enumerate(ladders)
+        if ladder.least <= room
+    ]
     found: Choice | None = None
-    room = offer.room(ladders[0].option.devices)
-    possible = [ladder for ladder in ladders if ladder.at_least(0) <= room]
-    bounded = [(offer.total_s(ladder.option, -1), ladder) for ladder in possible]
-    bounded.sort(key=lambda pair: pair[0])
-    for bound_s, ladder in bounded:
+    for bound_s, _, ladder in sorted(bounded):
         if bound_s >= best_s:
             break
         index = ladder.largest_fit(room)
         if index is None:
             continue
-        total_s = offer.total_s(ladder.option, index)
+        total_s = _total_s(gang, ladder.option, index)
         if total_s < best_s:
             found, best_s = Choice(ladder, index, total_s), total_s
     return found
+
+
+def _total_s(gang: Gang, option: Option, index: int) -> float:
+    micro_steps = option.share // option.micro_batches[index]
+    return gang.total_s(option.zero_stage, micro_steps, recomputes=option.recomputes)

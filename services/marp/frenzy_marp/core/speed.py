@@ -60,44 +60,61 @@ class Pace:
     links: tuple[float, float]
     messages_s: tuple[float, float]
 
+    def on(self, devices: int) -> "Gang":
+        """Return the pace of so many devices together."""
+        beyond = devices > self.node_devices
+        hops = devices - 1
+        return Gang(
+            pace=self,
+            compute_s=(self.compute_s[0] / devices, self.compute_s[1] / devices),
+            optimizer_s=(self.optimizer_s, self.optimizer_s / devices),
+            ring_s=hops / devices * self.parameter_bytes / self.links[beyond],
+            hops_s=hops * self.messages_s[beyond],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """The pace of a number of devices. ``optimizer_s``: with whole states, and with sharded ones.
+
+    ``ring_s`` is what a ring collective takes: it moves (n-1)/n of the parameters' bytes through
+    every link; ``hops_s`` what one message takes to go around.
+    """
+
+    pace: Pace
+    compute_s: tuple[float, float]
+    optimizer_s: tuple[float, float]
+    ring_s: float
+    hops_s: float
+
     def parts_s(
-        self, devices: int, stage: int, micro_steps: int, *, recomputes: bool
+        self, stage: int, micro_steps: int, *, recomputes: bool
     ) -> tuple[float, float, float, float]:
         """Return the seconds of a step: compute, launch, optimizer, communication."""
         return (
-            self.compute_s[recomputes] / devices,
-            self.launch_s[recomputes] * micro_steps,
-            self.optimizer_s / (devices if stage else 1),
-            self._communication_s(devices, stage, micro_steps, recomputes=recomputes),
+            self.compute_s[recomputes],
+            self.pace.launch_s[recomputes] * micro_steps,
+            self.optimizer_s[stage > 0],
+            self._communication_s(stage, micro_steps, recomputes=recomputes),
         )
 
-    def total_s(self, devices: int, stage: int, micro_steps: int, *, recomputes: bool) -> float:
+    def total_s(self, stage: int, micro_steps: int, *, recomputes: bool) -> float:
         """Return the seconds of the whole run; more micro-steps never take less."""
-        step_s = sum(self.parts_s(devices, stage, micro_steps, recomputes=recomputes))
-        return self.start_up_s + self.steps * step_s
+        step_s = sum(self.parts_s(stage, micro_steps, recomputes=recomputes))
+        return self.pace.start_up_s + self.pace.steps * step_s
 
-    def _communication_s(
-        self, devices: int, stage: int, micro_steps: int, *, recomputes: bool
-    ) -> float:
-        """Add up ring collectives: one moves (n-1)/n of the parameters' bytes through every link.
+    def _communication_s(self, stage: int, micro_steps: int, *, recomputes: bool) -> float:
+        """Add up collectives.
 
         Stages 0 and 1 reduce once a step, stage 2 every micro-step; stage 3 gathers for forward,
         backward (and recomputation) and scatters gradients, every micro-step.
         """
-        if devices == 1:
-            return 0.0
-        beyond = devices > self.node_devices
-        hops = devices - 1
-        ring_s = hops / devices * self.parameter_bytes / self.links[beyond]
-        hop_s = hops * self.messages_s[beyond]
-        if stage < 2:
-            return 2 * ring_s + 2 * self.buckets * hop_s
-        if stage == 2:
-            rings = 2 * micro_steps + 1
-            return rings * ring_s + rings * self.buckets * hop_s
+        if stage < 3:
+            rings = 2 if stage < 2 else 2 * micro_steps + 1
+            return rings * (self.ring_s + self.pace.buckets * self.hops_s)
         gathers = 3 if recomputes else 2
-        messages = micro_steps * (gathers * self.gathered + self.buckets)
-        return micro_steps * (gathers + 1) * ring_s + messages * hop_s
+        messages = gathers * self.pace.gathered + self.pace.buckets
+        return micro_steps * ((gathers + 1) * self.ring_s + messages * self.hops_s)
 
 
 def pace(
@@ -131,8 +148,7 @@ def estimate_speed(
     setup: TrainingSetup, plan: ParallelismPlan, kind: KindSummary, gpu: GpuModel, pace: Pace
 ) -> SpeedEstimate:
     """Predict the time of a step, split into parts, and of the whole run."""
-    parts_s = pace.parts_s(
-        plan.data,
+    parts_s = pace.on(plan.data).parts_s(
         plan.zero_stage,
         plan.gradient_accumulation_steps,
         recomputes=plan.activation_checkpointing is ActivationCheckpointing.FULL,

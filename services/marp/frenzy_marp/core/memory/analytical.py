@@ -81,6 +81,12 @@ class Floor:
         """Return the bytes below which no peak can be."""
         return self.states + max(self.step, self.sequence * micro_batch)
 
+    def largest(self, room: int) -> int:
+        """Return the largest micro-batch whose floor is at most ``room`` bytes; 0 when none."""
+        if self.states + self.step > room:
+            return 0
+        return (room - self.states) // self.sequence
+
 
 def floor_of(
     model: ModelArchitecture,
@@ -92,13 +98,13 @@ def floor_of(
     ranks: int,
 ) -> Floor:
     """Return the floor of a way to share a model's states; weights have ``element`` bytes."""
-    parameters = model.num_parameters
+    parameters, sequence = _basis(model, attention, length, element)
     own = parameters // (ranks if stage else 1)
     whole = parameters // (ranks if stage == 3 else 1)
     return Floor(
         states=element * whole + 8 * own,
         step=12 * min(own, _SUB_GROUP_ELEMENTS) if stage else 0,
-        sequence=_sequence_floor(model, attention, length, element),
+        sequence=sequence,
     )
 
 
@@ -108,10 +114,11 @@ def persistence_threshold(model: ModelArchitecture) -> int:
     return widest if model.attention_bias or model.mlp_bias else model.hidden_size
 
 
-def _sequence_floor(
+@lru_cache(maxsize=64)
+def _basis(
     model: ModelArchitecture, attention: Attention, length: int, element: int
-) -> int:
-    """Return what one sequence takes at least.
+) -> tuple[int, int]:
+    """Return the parameters, and the bytes that one sequence takes at least.
 
     The largest of the loss (12 bytes a logit, one kept tensor a layer), a layer's widest
     activation, and its attention scores where they are written out.
@@ -119,7 +126,7 @@ def _sequence_floor(
     loss = 12 * model.vocab_size + model.hidden_size * model.num_layers * element
     widest = max(model.num_heads * model.head_dim, model.intermediate_size) * element
     scores = length * model.num_heads * element if attention is Attention.EAGER else 0
-    return length * max(loss, widest, scores)
+    return model.num_parameters, length * max(loss, widest, scores)
 
 
 @lru_cache(maxsize=64)

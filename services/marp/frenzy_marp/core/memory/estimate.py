@@ -21,7 +21,7 @@ _COMMUNICATOR: Final = 614 * MIB
 _WORKSPACE: Final = 32 * MIB
 _RESERVED_PER_ALLOCATED: Final = 1 / 0.94
 _UNRELEASABLE: Final = 0.03  # fragments that even a full allocator cannot give back
-_SETTLED_WITHIN: Final = 8  # bytes that rounding can be off
+_SETTLED_WITHIN: Final = 4  # bytes that rounding can be off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

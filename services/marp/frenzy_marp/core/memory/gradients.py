@@ -6,7 +6,7 @@ remove_grads, copy_grads_in_partition, reduce_gradients), runtime/zero/stage3.py
 (buffered_allreduce_fallback).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -18,18 +18,27 @@ Bytes = npt.NDArray[np.int64]
 _UNSHARDED_BUCKET_ELEMENTS: Final = 500_000_000  # MEMORY_OPT_ALLREDUCE_SIZE, engine.py
 
 
-@dataclass(frozen=True, slots=True)
-class GradientTrack:
-    """Bytes of gradients during the micro-step that holds most.
+@dataclass(frozen=True, slots=True, eq=False)
+class Walk:
+    """Bytes of gradients while backward hands them over; the same object for the same walk.
 
     ``before[k]``: while ``k`` gradients have been handed over. ``handing[k]``: at the moment
     when gradient ``k`` is (itself not included). ``start``: at the micro-step's forward.
-    ``after``: highest while gradients are reduced after backward, activations gone.
     """
 
     before: Bytes
     handing: Bytes
     start: int
+
+
+@dataclass(frozen=True, slots=True)
+class GradientTrack:
+    """Bytes of gradients during the micro-step that holds most.
+
+    ``after``: highest while gradients are reduced after backward, activations gone.
+    """
+
+    walk: Walk
     after: int
 
 
@@ -43,6 +52,9 @@ class Gradients:
     sizes: Bytes
     element: int
     bucket_bytes: int
+    _walks: dict[tuple[int, ...] | bytes, Walk] = field(
+        default_factory=dict[tuple[int, ...] | bytes, Walk]
+    )
 
     def track(self, stage: int, ranks: int, *, accumulates: bool) -> GradientTrack:
         """Follow the gradients of one rank through a micro-step.
@@ -51,10 +63,10 @@ class Gradients:
         """
         if stage == 0:
             reduced = min(self.total, _UNSHARDED_BUCKET_ELEMENTS * self.element)
-            return self._whole(0, reduced, accumulates=accumulates)
+            return GradientTrack(self._whole(0, accumulates=accumulates), self.total + reduced)
         if stage == 1:
-            reduced = self._reduction(ranks)
-            return self._whole(self.bucket_bytes, reduced, accumulates=accumulates)
+            walk = self._whole(self.bucket_bytes, accumulates=accumulates)
+            return GradientTrack(walk, self.total + self._reduction(ranks))
         if stage == 2:
             return self._partitioned(ranks, accumulates=accumulates)
         return self._scattered(ranks)
@@ -91,15 +103,18 @@ class Gradients:
     def _buckets_of_the_model(self) -> "_Buckets":
         return _fill(self.sizes[::-1], self.bucket_bytes)
 
-    def _whole(self, bucket: int, reduced: int, *, accumulates: bool) -> GradientTrack:
+    def _whole(self, bucket: int, *, accumulates: bool) -> Walk:
         """Stages 0 and 1: every gradient stays whole until the last micro-step has ended."""
-        if accumulates:
-            before = np.full(len(self.sizes) + 1, self.total + bucket, dtype=np.int64)
-        else:
-            before = np.concatenate(([0], self._ends + bucket))
-        handing = np.maximum(before[:-1], bucket)  # the first one finds the bucket made
-        start = self.total + bucket if accumulates else 0
-        return GradientTrack(before, handing, start, self.total + reduced)
+        key = (bucket, accumulates)
+        if key not in self._walks:
+            if accumulates:
+                before = np.full(len(self.sizes) + 1, self.total + bucket, dtype=np.int64)
+            else:
+                before = np.concatenate(([0], self._ends + bucket))
+            handing = np.maximum(before[:-1], bucket)  # the first one finds the bucket made
+            start = self.total + bucket if accumulates else 0
+            self._walks[key] = Walk(before, handing, start)
+        return self._walks[key]
 
     def _reduction(self, ranks: int) -> int:
         """Return what stage 1 adds to the whole gradients while it reduces them by the bucket.
@@ -132,19 +147,22 @@ class Gradients:
         flat = np.where(buckets.oversized | (ranks == 1), 0, buckets.filled)[leaving]
         handing[flushes] += np.maximum(arriving, flat)
         after = there + int(buckets.over[-1]) + partition
-        return GradientTrack(before, handing, kept, after)
+        return GradientTrack(Walk(before, handing, kept), after)
 
     def _scattered(self, ranks: int) -> GradientTrack:
         """Stage 3: the bucket and the partition are there from the start (see ``states``)."""
         buckets = self._buckets
-        before = np.concatenate(([0], buckets.over))
-        handing = before[:-1].copy()
         # reduce_scatter_coalesced copies what it interleaves; one even tensor needs no copy.
         single = (buckets.counts == 1) & (buckets.filled % (4 * ranks) == 0)
         copies = np.where(single, 0, buckets.filled)
-        flushes = buckets.flushes
-        handing[flushes] += copies[buckets.of[flushes] - 1]
-        return GradientTrack(before, handing, 0, int(buckets.over[-1] + copies[-1]))
+        key = single.tobytes()  # most often the same whatever the number of ranks
+        if key not in self._walks:
+            before = np.concatenate(([0], buckets.over))
+            handing = before[:-1].copy()
+            flushes = buckets.flushes
+            handing[flushes] += copies[buckets.of[flushes] - 1]
+            self._walks[key] = Walk(before, handing, 0)
+        return GradientTrack(self._walks[key], int(buckets.over[-1] + copies[-1]))
 
 
 @dataclass(frozen=True)

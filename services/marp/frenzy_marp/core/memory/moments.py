@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from frenzy_marp.core.memory.gradients import GradientTrack
+from frenzy_marp.core.memory.gradients import Walk
 from frenzy_marp.core.memory.program import Profile
 from frenzy_marp.core.memory.sizes import Bytes
 
@@ -40,66 +40,70 @@ class Anatomy:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Gradient bytes at every point, for one sharding.
+    """Gradient bytes at every point, for one walk through backward.
 
     ``rows`` are the layers, in the order that backward reaches them, whose points are listed: no
-    other can be the highest. ``temporaries`` of the optimizer step are in the last of ``sizes``.
+    other can be the highest. The last two points, gradient reduction and the optimizer step, are
+    for ``with_step`` to fill in.
     """
 
     rows: tuple[int, ...]
     sizes: Bytes
-    temporaries: int
+
+    def with_step(self, reduction: int, step: int) -> Bytes:
+        """Return the sizes of all points."""
+        sizes = self.sizes.copy()
+        sizes[-2:] = reduction, step
+        return sizes
 
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """Saved activations and working memory at every point (rows) of each micro-batch."""
+    """Saved activations and working memory at every point (rows) of each micro-batch.
+
+    ``common`` are inputs and what all layers share, there at every point.
+    """
 
     saved: Bytes
     work: Bytes
-    sizes: Bytes  # their sum
+    common: Bytes
+    sizes: Bytes  # all of it
 
 
-def held(
-    track: GradientTrack,
-    anatomy: Anatomy,
-    *,
-    waiting: int,
-    kept_in_step: int,
-    temporaries: int,
-) -> Held:
-    """Arrange a track by points.
+def held(walk: Walk, anatomy: Anatomy, *, waiting: int) -> Held:
+    """Arrange a walk by points.
 
-    ``waiting`` is a tied weight's first gradient, there during every layer's backward;
-    ``kept_in_step`` are the gradients, and their fp32 copies, of the optimizer step.
+    ``waiting`` is a tied weight's first gradient, there during every layer's backward.
     """
     count, begin = anatomy.per_layer, anatomy.in_head
     end = begin + anatomy.layers * count
-    before, handing = track.before, track.handing
+    before, handing = walk.before, walk.handing
     layers = np.empty((anatomy.layers, anatomy.points_of_layer), dtype=np.int64)
     layers[:, :count] = before[begin:end].reshape(anatomy.layers, count)
     layers[:, count] = before[begin + count : end + 1 : count]
     layers[:, count + 1 :] = handing[begin:end].reshape(anatomy.layers, count)
     rows = _highest_rows(layers)
     parts = (
-        [track.start],
+        [walk.start],
         before[: begin + 1],
         handing[:begin],
-        [track.start],
+        [walk.start],
         (layers[list(rows)] + waiting).ravel(),
         before[end:],
         handing[end:],
-        [track.after, kept_in_step + temporaries],
+        [0, 0],
     )
-    return Held(rows, np.concatenate(parts), temporaries)
+    return Held(rows, np.concatenate(parts))
 
 
 def activations(
     block: Profile,
     ends: Profile,
-    forward_only: Bytes,
     anatomy: Anatomy,
     rows: tuple[int, ...],
+    *,
+    common: Bytes,
+    forward_only: Bytes,
 ) -> Activations:
     """Arrange what one way of checkpointing holds by points; ``rows`` as in ``Held``.
 
@@ -125,7 +129,7 @@ def activations(
     )
     saved = np.multiply.outer(remaining, block.kept)
     working = np.concatenate(work)
-    return Activations(saved, working, saved + working)
+    return Activations(saved, working, common, saved + working + common)
 
 
 def moment_of(point: int, anatomy: Anatomy, rows: tuple[int, ...]) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from frenzy_marp.core.memory.blocks import Shape
-from frenzy_marp.core.memory.gradients import Gradients
+from frenzy_marp.core.memory.gradients import Gradients, Walk
 from frenzy_marp.core.memory.moments import (
     Activations,
     Anatomy,
@@ -22,8 +22,6 @@ from frenzy_marp.core.memory.states import States, states
 from frenzy_marp.core.memory.tape import BLOCK_BYTES, rounded
 from frenzy_shared.domain.model import Attention, Family, ModelArchitecture
 from frenzy_shared.domain.plan import ActivationCheckpointing, MemoryTerm
-
-Columns = list[int]  # indices of the workload's micro-batches
 
 _INT64: Final = 8
 _SCALARS: Final = 20 * 512  # losses, norms, scales: a block each
@@ -74,6 +72,15 @@ class Sharding:
         return self.stage == 3 and self.ranks > 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What one sharding holds: model states, and gradients at every point (see ``Held``)."""
+
+    states: States
+    rows: tuple[int, ...]
+    sizes: Bytes
+
+
 class Predictor:
     """Predict peaks of the worst rank; what several plans share is worked out once."""
 
@@ -87,51 +94,76 @@ class Predictor:
         self._blocks: dict[tuple[ActivationCheckpointing, bool], Profile] = {}
         self._ends: dict[bool, Profile] = {}
         self._states: dict[tuple[int, int, bool], States] = {}
-        self._held: dict[Sharding, Held] = {}
+        self._held: dict[Walk, Held] = {}
+        self._shared: dict[Sharding, _Shared] = {}
         self._activations: dict[
             tuple[ActivationCheckpointing, bool, tuple[int, ...]], Activations
         ] = {}
 
-    def allocated(
-        self, sharding: Sharding, checkpointing: ActivationCheckpointing, columns: Columns
-    ) -> Bytes:
-        """Return the peak bytes of the micro-batches in ``columns``."""
-        gradients = self._held_of(sharding)
-        beside = self._activations_of(sharding, checkpointing, gradients.rows)
-        states = self._states_of(sharding)
-        highest = (gradients.sizes[:, None] + beside.sizes[:, columns]).max(axis=0)
-        always = states.resident + self._common(checkpointing)[columns]
-        found: Bytes = np.maximum(always + highest, states.initialisation)
-        return found
+    @cached_property
+    def micro_batches(self) -> dict[int, int]:
+        """Return the column of each micro-batch."""
+        return {size: column for column, size in enumerate(self._work.micro_batches)}
+
+    def allocated(self, sharding: Sharding, checkpointing: ActivationCheckpointing) -> list[int]:
+        """Return the peak bytes of every micro-batch."""
+        shared = self._shared_of(sharding)
+        beside = self._activations_of(sharding, checkpointing, shared.rows)
+        highest = np.maximum.reduce(shared.sizes[:, None] + beside.sizes)
+        sizes: list[int] = (highest + shared.states.resident).tolist()
+        least = shared.states.initialisation
+        return [max(size, least) for size in sizes]
 
     def peak(self, sharding: Sharding, checkpointing: ActivationCheckpointing, column: int) -> Peak:
         """Return the peak of one micro-batch with its moment and terms."""
-        gradients = self._held_of(sharding)
-        beside = self._activations_of(sharding, checkpointing, gradients.rows)
-        states = self._states_of(sharding)
-        live = gradients.sizes + beside.sizes[:, column]
+        shared = self._shared_of(sharding)
+        beside = self._activations_of(sharding, checkpointing, shared.rows)
+        states = shared.states
+        live = shared.sizes + beside.sizes[:, column]
         point = int(live.argmax())
-        common = int(self._common(checkpointing)[column])
-        size = states.resident + common + int(live[point])
+        size = states.resident + int(live[point])
         if states.initialisation > size:
             size = states.initialisation
             return Peak(
                 size, "initialisation", _terms({"model and engine while being built": size})
             )
-        temporaries = gradients.temporaries if point == len(live) - 1 else 0
+        temporaries = states.step_temporaries if point == len(live) - 1 else 0
         terms = _terms(
             {
                 "weights": states.weights,
                 "fp32 master weights": states.master,
                 "Adam moments": states.moments,
                 "ZeRO buffers": states.buffers,
-                "gradients": int(gradients.sizes[point]) - temporaries,
+                "gradients": int(shared.sizes[point]) - temporaries,
                 "saved activations": int(beside.saved[point, column]),
                 "working memory": int(beside.work[point, column]) + temporaries,
-                "batch and constants": common,
+                "batch and constants": int(beside.common[column]),
             }
         )
-        return Peak(size, moment_of(point, self._anatomy, gradients.rows), terms)
+        return Peak(size, moment_of(point, self._anatomy, shared.rows), terms)
+
+    def _shared_of(self, sharding: Sharding) -> _Shared:
+        found = self._shared.get(sharding)
+        if found is None:
+            track = self._gradients.track(
+                sharding.stage, sharding.ranks, accumulates=sharding.accumulates
+            )
+            resident = self._states_of(sharding)
+            held = self._held_on(track.walk)
+            kept = int(track.walk.before[-1]) if resident.step_keeps_gradients else 0
+            step = kept + resident.step_gradients + resident.step_temporaries
+            found = _Shared(resident, held.rows, held.with_step(track.after, step))
+            self._shared[sharding] = found
+        return found
+
+    def _held_on(self, walk: Walk) -> Held:
+        found = self._held.get(walk)
+        if found is None:
+            model = self._work.model
+            vocabulary = model.vocab_size * model.hidden_size * self._shape.element
+            waiting = vocabulary if model.tied_embeddings else 0
+            found = self._held[walk] = held(walk, self._anatomy, waiting=waiting)
+        return found
 
     def _activations_of(
         self, sharding: Sharding, checkpointing: ActivationCheckpointing, rows: tuple[int, ...]
@@ -142,9 +174,10 @@ class Predictor:
             found = self._activations[key] = activations(
                 self._block(checkpointing, gathers=sharding.gathers),
                 self._ends_of(gathers=sharding.gathers),
-                self._hidden + self._mask,
                 self._anatomy,
                 rows,
+                common=self._common(checkpointing),
+                forward_only=self._hidden + self._mask,
             )
         return found
 
@@ -168,31 +201,13 @@ class Predictor:
         found = self._states.get(key)
         if found is None:
             found = self._states[key] = states(
-                self._gradients.sizes // self._shape.element,
+                self._elements,
                 stage=sharding.stage,
                 ranks=sharding.ranks,
                 element=self._shape.element,
                 bucket=self._work.bucket,
                 persistence_threshold=self._work.threshold,
                 cuda=sharding.cuda,
-            )
-        return found
-
-    def _held_of(self, sharding: Sharding) -> Held:
-        found = self._held.get(sharding)
-        if found is None:
-            model, resident = self._work.model, self._states_of(sharding)
-            track = self._gradients.track(
-                sharding.stage, sharding.ranks, accumulates=sharding.accumulates
-            )
-            kept = int(track.before[-1]) if resident.step_keeps_gradients else 0
-            vocabulary = model.vocab_size * model.hidden_size * self._shape.element
-            found = self._held[sharding] = held(
-                track,
-                self._anatomy,
-                waiting=vocabulary if model.tied_embeddings else 0,
-                kept_in_step=kept + resident.step_gradients,
-                temporaries=resident.step_temporaries,
             )
         return found
 
@@ -203,6 +218,10 @@ class Predictor:
         sizes = (*ends[:cut], *(layer * self._anatomy.layers), *ends[cut:])
         element = self._shape.element
         return Gradients(np.array(sizes, dtype=np.int64), element, self._work.bucket * element)
+
+    @cached_property
+    def _elements(self) -> Bytes:
+        return self._gradients.sizes // self._shape.element
 
     @cached_property
     def _anatomy(self) -> Anatomy:
