@@ -123,8 +123,10 @@ def _loss(parts: _Parts) -> Moment:
 def _backward(parts: _Parts) -> tuple[Moment, Moment]:
     """Return the first and the last block's backward: activations fall while gradients grow."""
     states, geometry = parts.states, parts.geometry
-    # The highest point of a block is at its start, its gradients are whole at its end.
-    work = max(parts.block.work * geometry.tokens, _fresh_gradients(parts))
+    # The highest point of a block is at its start, its gradients are whole at its end; sums over
+    # a pipeline's micro-batches are there all the time.
+    work, fresh = parts.block.work * geometry.tokens, _fresh_gradients(parts)
+    work = work + fresh if parts.run.parallelism.pipeline > 1 else max(work, fresh)
     head_share = geometry.head / max(1, geometry.total)
     start = states.gradients if states.persistent_gradients else states.gradients * head_share
     saved = parts.saved_once * geometry.in_flight
