@@ -89,18 +89,17 @@ def _resident(parts: _Parts) -> tuple[tuple[str, float], ...]:
 
 
 def _loading(parts: _Parts) -> Moment:
-    """Return the weights while they are loaded: whole, before quantisation, where a recipe does.
+    """Return the weights while they are loaded: whole on every rank where a recipe does so.
 
-    litgpt's adapter recipes read the checkpoint onto every device before they quantise it, or
-    copy their shard of it.
+    litgpt's multi-device adapter recipe reads the checkpoint onto every device before it shards.
     """
     training = parts.run.training
+    sharded = parts.run.parallelism.shard_degree > 1
     recipe = training.framework is word.Framework.LITGPT and training.adapter is not None
     size = parts.states.weights
-    if recipe or training.load_time_peak:
+    if training.load_time_peak or (recipe and sharded):
         whole = float(parts.geometry.total * training.param_dtype.size_bytes)
-        shard = size if parts.run.parallelism.shard_degree > 1 else 0.0
-        size = max(size, whole + shard)
+        size = whole + (size if sharded else 0.0)
     return Moment(_LOADING, (("weights", size),))
 
 
