@@ -138,9 +138,20 @@ class Deployment:
     # -- use ----------------------------------------------------------------------------------
 
     def submit(
-        self, key: str, *, ranks: int = 1, seconds: float = 0.3, within_s: float = 60
+        self,
+        key: str,
+        *,
+        ranks: int = 1,
+        seconds: float = 0.3,
+        later_seconds: float | None = None,
+        within_s: float = 60,
+        **fields: object,
     ) -> str:
-        """Submit until there is an answer, as a client does that keeps its key over retries."""
+        """Submit until there is an answer, as a client does that keeps its key over retries.
+
+        Ranks live for ``seconds``, those of later attempts for ``later_seconds`` if given.
+        """
+        times = {"TEST_SECONDS": seconds, "TEST_LATER_SECONDS": later_seconds or seconds}
         spec = {
             "name": key,
             "model": "gpt2-tiny",
@@ -148,18 +159,26 @@ class Deployment:
             "global_batch_size": ranks,
             "entrypoint": {"script": "rank.py"},
             "workdir": f"node:{self.workdir}",
-            "env": {"TEST_RECORDS": str(self.records), "TEST_SECONDS": str(seconds)},
+            "env": {"TEST_RECORDS": str(self.records), **{k: str(v) for k, v in times.items()}},
             "resources": {"gpus": ranks},
             "retry": {"max_retries": 50},
             "labels": {KEY_LABEL: key},
+            **fields,
         }
         answer = self._ask("POST", "/jobs", within_s, json=spec, headers={"Idempotency-Key": key})
         job: str = answer["id"]
         self.submissions.append(Submission(key=key, body=json.dumps(spec), job=job))
         return job
 
-    def cancel(self, job: str) -> None:
-        self._ask("POST", f"/jobs/{job}:cancel", 60)
+    def cancel(self, job: str) -> bool:
+        """Cancel a job; False when it is over."""
+        try:
+            self._ask("POST", f"/jobs/{job}:cancel", 60)
+        except httpx.HTTPStatusError as refused:
+            if refused.response.status_code != httpx.codes.CONFLICT:
+                raise
+            return False
+        return True
 
     def job(self, job: str) -> dict:
         return self._ask("GET", f"/jobs/{job}", 60)
@@ -179,11 +198,19 @@ class Deployment:
             assert time.monotonic() < deadline, f"{what}: not within {within_s:.0f} s"
             time.sleep(0.1)
 
+    def leader(self) -> str:
+        """Return which scheduler holds the lease; "" when none does."""
+        with self.valkey.client() as client:
+            return client.get("{frenzy}:lease:control") or ""
+
     # -- breaking -----------------------------------------------------------------------------
 
     def arm(self, point: str) -> None:
         """Let the next process that gets to a crash point die there."""
         (self.armed / point).touch()
+
+    def disarm(self, point: str) -> None:
+        (self.armed / point).unlink(missing_ok=True)
 
     def struck(self, point: str) -> bool:
         return not (self.armed / point).exists()
@@ -193,11 +220,13 @@ class Deployment:
             server.kill()
             server.start()
         else:
-            self.signal(name, signal.SIGKILL)
+            self.send(name, signal.SIGKILL)
 
-    def signal(self, name: str, number: signal.Signals) -> None:
+    def send(self, name: str, number: signal.Signals) -> None:
         server = self._server(name)
-        pid = server_pid(server) if server is not None else self._pid(name)
+        self.send_to(server_pid(server) if server is not None else self._pid(name), number)
+
+    def send_to(self, pid: int, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 

@@ -14,7 +14,7 @@ _TICK_S = 0.05
 
 
 def main() -> None:
-    """Live for TEST_SECONDS and write it down under TEST_RECORDS."""
+    """Live for a while and write it down under TEST_RECORDS."""
     records = pathlib.Path(os.environ["TEST_RECORDS"])
     folder = pathlib.Path(os.environ["FRENZY_ATTEMPT_FOLDER"])
     node, rank = folder.parents[1].name, int(os.environ["RANK"])
@@ -32,7 +32,8 @@ def main() -> None:
             contested = True
         about = {"job": plan["job"], "attempt": plan["attempt"], "rank": rank}
         say(file, "start", **about, node=node, device=device, contested=contested)
-        until = time.monotonic() + float(os.environ["TEST_SECONDS"])
+        seconds = "TEST_SECONDS" if plan["attempt"] == 1 else "TEST_LATER_SECONDS"
+        until = time.monotonic() + float(os.environ[seconds])
         while time.monotonic() < until:
             time.sleep(_TICK_S)
             say(file, "alive")
