@@ -42,7 +42,9 @@ def block_bytes(run: Run) -> BlockBytes:
     everything, temporaries = _everything(block), _temporaries(block)
     if run.training.checkpointing is word.Checkpointing.FULL:
         boundary = block.kernels.stream_bytes * block.stream
-        return BlockBytes(kept=boundary, work=everything + temporaries)
+        copied = not block.kernels.fused_norm and block.kernels.stream_bytes < 4
+        again = everything if copied else everything - boundary  # the first norm's input is kept
+        return BlockBytes(kept=boundary, work=again + temporaries)
     if run.training.checkpointing is word.Checkpointing.SELECTIVE:
         kept = selective_bytes(block, everything)
         return BlockBytes(kept=kept, work=max(0.0, everything - kept) + temporaries)
@@ -123,8 +125,14 @@ def _sums(block: Block) -> float:
 
 
 def _temporaries(block: Block) -> float:
-    """Return the gradients inside a block's backward: of product, gate, up, and the stream."""
+    """Return the gradients inside a block's backward: of product, gate, up, and the stream.
+
+    An adapter's branch has gradients of its own input and output; compiled code frees what it
+    was given at its end only.
+    """
     tensors = 3 if block.run.model.gated_mlp else 2
-    streams = 6 if block.run.training.compiled else 3  # compiled code frees its inputs at its end
+    streams = 1 if block.run.training.adapter is None else 3
+    if block.run.training.compiled:
+        streams = 6
     width = tensors * gradient_width(block) + dispatched_width(block) + streams * block.stream
     return block.element * width

@@ -33,12 +33,13 @@ def scores_bytes(block: Block) -> float:
     """Return the written-out scores: probabilities, dropout mask, dropped copy.
 
     Megatron in 16 bit: 2 + 1 + 2 bytes, the 5 a s of Korthikanti et al. Hugging Face's softmax is
-    fp32 with a 16-bit copy.
+    fp32 with a 16-bit copy; GPT-2's only under autocast.
     """
     run, element = block.run, block.element
     length = run.training.sequence_length / run.parallelism.context
     mask = 1 if block.drops() and run.model.family not in _NO_DROPOUT else 0
-    if block.kernels.hugging_face and element == 2:
+    upcast = run.training.autocast or run.model.family is not word.Family.GPT2
+    if block.kernels.hugging_face and element == 2 and upcast:
         return block.heads * length * (4 + element + mask)
     return block.heads * length * (element + mask * (1 + element))
 
@@ -46,9 +47,17 @@ def scores_bytes(block: Block) -> float:
 def _repeats_heads(block: Block) -> bool:
     """Return whether grouped keys and values are copied to all heads.
 
-    transformers does so unless attention is flash, litgpt always.
+    transformers does so unless attention is flash, or torch (2.5 and later) takes grouped heads;
+    litgpt always.
     """
     model, chosen = block.run.model, block.kernels
     grouped = model.num_kv_heads < model.num_heads and model.latent is None
     flash = block.run.training.attention is word.AttentionKernel.FLASH
-    return grouped and (chosen.whole_qkv or (chosen.hugging_face and not flash))
+    native = block.run.training.attention is word.AttentionKernel.SDPA and _takes_groups(block)
+    return grouped and (chosen.whole_qkv or (chosen.hugging_face and not flash and not native))
+
+
+def _takes_groups(block: Block) -> bool:
+    major, _, rest = block.run.training.torch_version.partition(".")
+    minor = rest.partition(".")[0]
+    return major.isdecimal() and minor.isdecimal() and (int(major), int(minor)) >= (2, 5)

@@ -5,7 +5,7 @@ from typing import Final
 from frenzy_marp.core.cases import vocabulary as word
 from frenzy_marp.core.cases.block import Block
 
-_WRITTEN_OUT_GELU: Final = 4.75  # tensors of the inner width: cube, tanh, sums and products
+_WRITTEN_OUT_GELU: Final = 5  # tensors of the inner width: cube, tanh, sums and products
 
 
 def feed_forward_bytes(block: Block) -> float:
