@@ -5,12 +5,15 @@ import queue as queues
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing import Manager, get_context
 from typing import Any, Final
 
+from frenzy_scheduler.core.decisions import Strategy
 from frenzy_scheduler.core.policies import POLICIES, SIMULATED, strategy_named
 from frenzy_scheduler.core.policies.has import Has
 from frenzy_shared.domain.cluster import NodeRecord, summarize_kinds
+from frenzy_shared.errors import Misconfigured
 from frenzy_simulator.bound import bound_avg_s
 from frenzy_simulator.engine import Simulation
 from frenzy_simulator.errors import InvalidScenario
@@ -21,7 +24,8 @@ from frenzy_simulator.throughput import Marp
 from frenzy_simulator.users import ManualUsers
 
 MANUAL: Final = "manual"  # people choose GPUs; a free GPU goes to the first who can use it
-NAMES: Final = (*(one.name for one in (*POLICIES, *SIMULATED)), MANUAL)
+RIVALS: Final = ("sia", "sia-informed")  # published ones, which need a solver
+NAMES: Final = (*(one.name for one in (*POLICIES, *SIMULATED)), *RIVALS, MANUAL)
 _REPORTS: Final = 200  # of progress, per policy
 
 Progress = Callable[[str, int, int], None]  # policy, jobs that are over, jobs in all
@@ -65,14 +69,11 @@ class Comparison:
         """Simulate one policy in this process."""
         kinds = summarize_kinds(self.nodes)
         users = ManualUsers(kinds=kinds, seed=self.scenario.seed) if policy == MANUAL else None
-        strategy = Has() if policy == MANUAL else strategy_named(policy)
-        if strategy is None:
-            raise InvalidScenario(f"no policy is called {policy!r}")
         simulation = Simulation(
             jobs=self.jobs,
             nodes=self.nodes,
             model=Marp(kinds),
-            strategy=strategy,
+            strategy=_strategy(policy),
             scenario=self.scenario,
             users=users,
             name=policy,
@@ -89,6 +90,23 @@ class Comparison:
 def as_json(summaries: Sequence[Summary], bound_s: float) -> dict[str, Any]:
     """Return results as the command writes them."""
     return {"policies": [one.as_json() for one in summaries], "bound_avg_jct_s": bound_s}
+
+
+def _strategy(policy: str) -> Strategy:
+    if policy in RIVALS:
+        try:
+            rivals = import_module("frenzy_simulator.rivals.sia")
+        except ModuleNotFoundError as missing:
+            raise Misconfigured(
+                f"policy {policy} solves integer programs, which needs {missing.name}",
+                suggestions=["pip install 'frenzy[bench]'"],
+            ) from missing
+        found: Strategy = rivals.Sia(name=policy, informed=policy == "sia-informed")
+        return found
+    known = Has() if policy == MANUAL else strategy_named(policy)
+    if known is None:
+        raise InvalidScenario(f"no policy is called {policy!r}")
+    return known
 
 
 def _run(

@@ -27,7 +27,10 @@ COMMANDS: Final = {
     "wait": ("jobs:wait", "Wait until jobs are over; the exit code is the outcome."),
     "cancel": ("jobs:cancel", "Cancel jobs."),
     "nodes": ("cluster:nodes", "List nodes and their GPUs."),
-    "simulate": ("simulate:simulate", "Compare scheduling policies on a trace or a generated workload."),
+    "simulate": (
+        "simulate:simulate",
+        "Compare scheduling policies on a trace or a generated workload.",
+    ),
     "doctor": ("doctor:doctor", "Check this machine and say what to do about problems."),
     "version": ("cluster:version", "Print versions."),
 }

@@ -147,7 +147,7 @@ def test_generated_workloads_are_seeded_and_have_their_marginals(profile):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: generate("sia", 10, largest=4),
+        lambda: generate("gandiva", 10, largest=4),
         lambda: generate("philly", 0, largest=4),
         lambda: generate("philly", 10, per_hour=0.0, largest=4),
         lambda: generate("philly", 10, per_hour=float("nan"), largest=4),
@@ -155,7 +155,7 @@ def test_generated_workloads_are_seeded_and_have_their_marginals(profile):
         lambda: Scenario(prediction_sigma=float("inf")),
         lambda: Scenario(early_end_share=1.5),
         lambda: Scenario(tick_s=0.0),
-        lambda: Comparison(jobs=[], nodes=(), policies=["sia"], scenario=Scenario()),
+        lambda: Comparison(jobs=[], nodes=(), policies=["gandiva"], scenario=Scenario()),
         lambda: Comparison(jobs=[], nodes=(), policies=["has", "has"], scenario=Scenario()),
         lambda: Comparison(jobs=[], nodes=(), policies=[], scenario=Scenario()),
         lambda: Source(jobs=0).read(summarize_kinds(parse_cluster(CLUSTER))),

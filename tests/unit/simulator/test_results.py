@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from frenzy.cli.app import build
 from frenzy_scheduler.core.policies import POLICIES, SIMULATED
 from frenzy_shared.domain.cluster import summarize_kinds
+from frenzy_shared.errors import Misconfigured
 from frenzy_simulator.bound import bound_avg_s
 from frenzy_simulator.cluster import parse_cluster
 from frenzy_simulator.compare import Comparison, as_json
@@ -127,6 +128,20 @@ def test_the_command_reads_a_cluster_and_a_trace(tmp_path):
 
 
 def test_the_commands_errors_are_about_the_input(tmp_path):
-    assert "no policy is called 'sia'" in run("--policy", "sia").exception.message
+    assert "no policy is called 'gandiva'" in run("--policy", "gandiva").exception.message
     assert "cannot read" in run("--trace", str(tmp_path / "t.csv")).exception.message
     assert "prediction_sigma is -1.0" in run("--prediction-error=-1").exception.message
+
+
+def test_a_rival_without_its_solver_says_what_to_install(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    monkeypatch.delitem(sys.modules, "frenzy_simulator.rivals.sia", raising=False)
+    comparison = Comparison(
+        jobs=[], nodes=parse_cluster(CLUSTER), policies=["sia"], scenario=Scenario()
+    )
+    with pytest.raises(Misconfigured, match="policy sia solves integer programs") as caught:
+        comparison.run_one("sia")
+    assert caught.value.suggestions == ("pip install 'frenzy[bench]'",)

@@ -51,7 +51,7 @@ def simulate(
         list[str] | None,
         typer.Option(
             help="Repeat to compare. has, fifo, srtf, backfill; in the simulator only: "
-            "frenzy, srtf-preemptive, las, manual (people choose GPUs)."
+            "frenzy, srtf-preemptive, las, sia, sia-informed, manual (people choose GPUs)."
         ),
     ] = None,
     jobs: Annotated[int | None, typer.Option(help="Stop after so many jobs.")] = None,

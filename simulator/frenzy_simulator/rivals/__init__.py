@@ -1,0 +1,1 @@
+"""Published schedulers, re-implemented under our licence, for comparison only."""
