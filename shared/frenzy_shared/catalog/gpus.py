@@ -1,13 +1,16 @@
 """GPU models by the name that a driver reports. The facts are in ``gpus.csv``, with sources.
 
 Names are matched whole, never by prefix: "H200 NVL" is not an "H200", "A100-SXM-64GB" is not an
-"A10", a laptop card is not the desktop card of the same number. Board power is the vendor's
-data-sheet figure; it only feeds energy estimates.
+"A10", a laptop card is not the desktop card of the same number. A name that nobody knows gives
+an assumed model (``assumed_gpu``), and whoever uses one says so. Board power is the vendor's
+data-sheet figure; it only feeds energy estimates. TF32 is dense, from the architectures' white
+papers: half the bf16 rate since Ampere. torch computes in it only when asked to, so plans in fp32
+do not count on it.
 """
 
 import csv
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Final
@@ -22,6 +25,10 @@ _EMULATED_FLOPS: Final = 30e9
 _EMULATED_BANDWIDTH: Final = 8e9
 _EMULATED_LINK: Final = 0.5e9
 _EMULATED_POWER_W: Final = 15.0
+
+_FIRST_WITH_BF16: Final = 8  # compute capability, major
+_INSTANCE: Final = re.compile(r"(.+) MIG (?:\d+c\.)?(\d+)g\.(\d+)gb(?:\+\S+)?", re.IGNORECASE)
+_SLICES: Final = {"A30": 4}  # of a partitioned GPU; all others have 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +52,10 @@ class GpuModel:
     link: float
     host_link: float
     board_power_w: float
+    tf32_flops: float | None = None  # None: the device has none, or nobody published it
     emulated: bool = False
+    assumed: bool = False  # not in the catalogue: rates of a modest card of its age
+    collectives: bool = True  # False: cannot train together with others (MIG instances)
     sources: str = ""
 
 
@@ -53,7 +63,8 @@ class GpuModel:
 def find_gpu(name: str) -> GpuModel | None:
     """Return the model that a driver, or the catalogue, calls ``name``; None when unknown.
 
-    Kinds that start with "emulated-" are emulations on a CPU, whatever follows.
+    Kinds that start with "emulated-" are emulations on a CPU, whatever follows. An instance of a
+    partitioned GPU ("... MIG 3g.40gb") gets its share of the whole one.
     """
     text = name.strip()
     if text.startswith(EMULATED_PREFIX):
@@ -62,7 +73,28 @@ def find_gpu(name: str) -> GpuModel | None:
     for gpu, pattern in _table():
         if text == gpu.name or pattern.fullmatch(bare):
             return gpu
-    return None
+    instance = _INSTANCE.fullmatch(text)
+    return None if instance is None else _instance(text, instance)
+
+
+def assumed_gpu(name: str, memory_bytes: int, compute_capability: str) -> GpuModel:
+    """Return a model for a device that the catalogue does not know, from what it reports.
+
+    Its memory is what the node measured, its rates are those of a modest card of its age.
+    """
+    major = compute_capability.partition(".")[0]
+    modern = major.isdigit() and int(major) >= _FIRST_WITH_BF16
+    reference = find_gpu("A10" if modern else "T4")
+    if reference is None:
+        raise AssertionError("the catalogue lost its reference models")
+    return replace(
+        reference,
+        name=name,
+        compute_capability=compute_capability,
+        memory_bytes=memory_bytes,
+        assumed=True,
+        sources=f"assumption: as fast as {reference.name}",
+    )
 
 
 def all_gpus() -> tuple[GpuModel, ...]:
@@ -94,9 +126,32 @@ def _entry(row: dict[str, str]) -> tuple[GpuModel, re.Pattern[str]]:
         link=float(row["link_gb_s"] or 0) * GB or host_link,
         host_link=host_link,
         board_power_w=float(row["board_power_w"]),
+        tf32_flops=float(row["tf32_tflops"]) * TERA if row["tf32_tflops"] else None,
         sources=row["sources"],
     )
     return gpu, re.compile(row["pattern"], re.IGNORECASE)
+
+
+def _instance(name: str, parts: re.Match[str]) -> GpuModel | None:
+    """Return an instance's share of its GPU: compute by slices, bandwidth by memory."""
+    whole = find_gpu(parts[1])
+    if whole is None:
+        return None
+    slices, size = int(parts[2]), int(parts[3]) * 1024**3
+    share = slices / _SLICES.get(whole.name, 7)
+    return replace(
+        whole,
+        name=name,
+        memory_bytes=size,
+        tensor_flops=whole.tensor_flops * share,
+        tf32_flops=whole.tf32_flops and whole.tf32_flops * share,
+        fp32_flops=whole.fp32_flops * share,
+        bandwidth=whole.bandwidth * min(1.0, size / whole.memory_bytes),
+        link=whole.host_link,
+        board_power_w=whole.board_power_w * share,
+        collectives=False,
+        sources=f"its share of {whole.name}",
+    )
 
 
 def _emulated(kind: str) -> GpuModel:

@@ -1,6 +1,6 @@
 import pytest
 
-from frenzy_shared.catalog.gpus import all_gpus, find_gpu
+from frenzy_shared.catalog.gpus import all_gpus, assumed_gpu, find_gpu
 
 REAL_NAMES = {
     "NVIDIA H200": "H200 SXM 141GB",
@@ -33,6 +33,31 @@ REAL_NAMES = {
     "NVIDIA B200": "B200 SXM",
     "AMD Instinct MI300X": "MI300X",
     "AMD Instinct MI250X": "MI250X (per GCD, 2 per card)",
+    "NVIDIA H100 80GB HBM3 ": "H100 SXM5 80GB",
+    "NVIDIA H800": "H800 SXM5 80GB",
+    "NVIDIA A800-SXM4-80GB": "A800 SXM4 80GB",
+    "NVIDIA A40": "A40",
+    "NVIDIA A30": "A30",
+    "NVIDIA A16": "A16 (per GPU, 4 per board)",
+    "NVIDIA A2": "A2",
+    "NVIDIA L20": "L20",
+    "NVIDIA T4": "T4",
+    "Tesla V100-PCIE-16GB": "V100 PCIe 16GB",
+    "Tesla V100-SXM2-32GB-LS": "V100 SXM2 32GB",
+    "Tesla V100S-PCIE-32GB": "V100S PCIe 32GB",
+    "Tesla P100-SXM2-16GB": "Tesla P100 SXM2 16GB",
+    "Tesla P40": "Tesla P40",
+    "NVIDIA TITAN RTX": "TITAN RTX",
+    "Quadro RTX 8000": "Quadro RTX 8000",
+    "NVIDIA GeForce GTX 1080 Ti": "GTX 1080 Ti",
+    "GeForce RTX 3080": "RTX 3080 10GB",
+    "NVIDIA GeForce RTX 3080 Ti": "RTX 3080 Ti",
+    "NVIDIA GeForce RTX 5090": "RTX 5090",
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition": "RTX PRO 6000 Blackwell",
+    "NVIDIA GB200": "GB200 (per GPU)",
+    "NVIDIA GB10": "GB10 (DGX Spark)",
+    "AMD Instinct MI210": "MI210",
+    "AMD Instinct MI355X": "MI355X",
 }
 
 
@@ -49,6 +74,13 @@ def test_names_that_drivers_report_find_their_model(reported, model):
         "NVIDIA A100-SXM-64GB",  # Leonardo's part, not an A10
         "NVIDIA GeForce RTX 3080 Laptop GPU",
         "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 3070 Laptop GPU",
+        "NVIDIA GeForce RTX 2080 Super with Max-Q Design",
+        "NVIDIA GeForce RTX 4070 SUPER",
+        "NVIDIA GH200 120GB",
+        "NVIDIA A100-SXM4-40GB MIG",
+        "NVIDIA Fantasy 9 MIG 1g.5gb",
+        "NVIDIA L4T",
         "NVIDIA H2000",
         "",
         "A1",
@@ -86,3 +118,37 @@ def test_only_recent_cards_compute_in_bf16():
     assert not find_gpu("Tesla T4").bf16
     assert not find_gpu("Tesla V100-PCIE-32GB").bf16
     assert find_gpu("NVIDIA A30").bf16
+
+
+def test_instances_get_their_share_of_the_gpu():
+    whole = find_gpu("NVIDIA A100-SXM4-40GB")
+    small = find_gpu("NVIDIA A100-SXM4-40GB MIG 1g.5gb")
+    assert small.memory_bytes == 5 * 1024**3
+    assert small.tensor_flops == whole.tensor_flops / 7
+    assert small.bandwidth == whole.bandwidth / 8
+    assert small.link == whole.host_link
+    assert not small.collectives
+    assert find_gpu("NVIDIA A30 MIG 2g.12gb").tensor_flops == find_gpu("A30").tensor_flops / 2
+    media = find_gpu("NVIDIA H100 80GB HBM3 MIG 1g.10gb+me")
+    assert media.memory_bytes == 10 * 1024**3
+    part = find_gpu("NVIDIA A100-SXM4-80GB MIG 1c.3g.40gb")
+    assert part.tensor_flops == pytest.approx(whole.tensor_flops * 3 / 7)
+
+
+@pytest.mark.parametrize(("capability", "bf16"), [("8.6", True), ("12.0", True), ("7.5", False)])
+def test_an_unknown_card_is_assumed_from_what_it_reports(capability, bf16):
+    gpu = assumed_gpu("NVIDIA Fantasy 9000", 40 * 10**9, capability)
+    assert gpu.assumed
+    assert gpu.memory_bytes == 40 * 10**9
+    assert gpu.bf16 is bf16
+    assert gpu.sources.startswith("assumption: as fast as ")
+    assert not any(known.assumed for known in all_gpus())
+
+
+def test_tf32_is_half_of_the_low_precision_rate_where_it_is_known():
+    known = [gpu for gpu in all_gpus() if gpu.tf32_flops is not None]
+    assert len(known) > 40
+    for gpu in known:
+        assert gpu.tf32_flops == pytest.approx(gpu.tensor_flops / 2, rel=0.02), gpu.name
+    assert find_gpu("Tesla V100-SXM2-16GB").tf32_flops is None
+    assert find_gpu("Tesla T4").tf32_flops is None

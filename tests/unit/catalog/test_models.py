@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from frenzy_shared.catalog.models import (
@@ -23,17 +25,51 @@ LLAMA = {
 GPT2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 256}
 
 
-def test_published_parameter_counts():
-    counts = {
-        name: architecture_from_config(resolve_model(name)).num_parameters for name in PRESETS
-    }
-    assert counts["gpt2"] == 124_439_808
-    assert counts["gpt2-xl"] == 1_557_611_200
-    assert counts["llama-2-7b"] == 6_738_415_616
-    assert counts["llama-3.1-8b"] == 8_030_261_248
-    assert counts["llama-3.1-70b"] == 70_553_706_496
-    assert counts["tinyllama-1.1b"] == 1_100_048_384
-    assert 0.3e6 < counts["llama-tiny"] < counts["llama-medium"] < 20e6
+# What the models' authors publish (safetensors totals on their pages).
+PUBLISHED = {
+    "gpt2": 124_439_808,
+    "gpt2-xl": 1_557_611_200,
+    "cerebras-gpt-111m": 111_050_496,
+    "cerebras-gpt-13b": 12_853_386_240,
+    "llama-65b": 65_285_660_672,
+    "llama-2-7b": 6_738_415_616,
+    "llama-2-70b": 68_976_648_192,
+    "code-llama-34b": 33_743_970_304,
+    "open-llama-3b": 3_426_473_600,
+    "tinyllama-1.1b": 1_100_048_384,
+    "smollm-360m": 361_821_120,
+    "smollm2-1.7b": 1_711_376_384,
+    "solar-10.7b": 10_731_524_096,
+    "yi-34b": 34_388_917_248,
+    "deepseek-llm-7b": 6_910_365_696,
+    "deepseek-coder-33b": 33_342_991_360,
+    "llama-3.1-8b": 8_030_261_248,
+    "llama-3.1-70b": 70_553_706_496,
+    "llama-3.1-405b": 405_853_388_800,
+    "llama-3.2-3b": 3_212_749_824,
+}
+
+
+def counted(name):
+    return architecture_from_config(resolve_model(name)).num_parameters
+
+
+@pytest.mark.parametrize(("name", "parameters"), PUBLISHED.items())
+def test_published_parameter_counts(name, parameters):
+    assert counted(name) == parameters
+
+
+def test_presets_have_the_size_in_their_name():
+    assert len(PRESETS) >= 50
+    units = {"m": 1e6, "b": 1e9}
+    for name in PRESETS:
+        sizes = re.findall(r"(?:^|-)([\d.]+)([mb])(?:-|$)", name)
+        for number, unit in sizes:
+            assert counted(name) == pytest.approx(float(number) * units[unit], rel=0.24), name
+
+
+def test_byte_models_are_small_enough_for_a_cpu():
+    assert 0.3e6 < counted("llama-tiny") < counted("llama-medium") < 20e6
 
 
 def test_resolved_presets_are_copies():

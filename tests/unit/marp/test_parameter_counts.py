@@ -10,7 +10,8 @@ from frenzy_shared.catalog.models import architecture_from_config, resolve_model
 from frenzy_shared.domain.model import Attention
 from frenzy_shared.domain.plan import ActivationCheckpointing
 
-NAMES = ["gpt2-tiny", "gpt2", "llama-tiny", "smollm2-135m", "llama-3.2-1b"]
+NAMES = ["gpt2-tiny", "gpt2", "llama-tiny", "cerebras-gpt-111m", "llama-68m", "smollm2-135m"]
+NAMES += ["granite-3b-code", "llama-3.2-1b"]
 COUNT = """
 import json, sys, torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM

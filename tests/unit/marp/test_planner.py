@@ -114,6 +114,15 @@ def test_precision_follows_the_device():
 def test_an_unknown_kind_is_planned_with_what_the_node_measured():
     plans = plan_job(setup(), [gpu("NVIDIA Fantasy 9000", 40)])
     assert plans.feasible
+    assert all("NVIDIA Fantasy 9000 is not in the catalogue" in plan.why for plan in plans.plans)
+
+
+def test_instances_of_a_partitioned_gpu_are_used_alone():
+    kind = gpu("NVIDIA A100-SXM4-40GB MIG 3g.20gb", 19.5, 2, 2)
+    assert {plan.device_count for plan in plan_job(setup(), [kind]).plans} == {1}
+    refused = plan_job(setup(resources={"gpus": 2}), [kind]).refused[0]
+    assert refused.pin == "resources.gpus"
+    assert "cannot train together" in refused.reason
 
 
 def test_a_correction_moves_to_more_memory():

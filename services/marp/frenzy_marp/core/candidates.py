@@ -1,8 +1,8 @@
 """The options that the planner looks at: what the pins and the global batch allow."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from frenzy_shared.catalog.gpus import GpuModel, find_gpu
+from frenzy_shared.catalog.gpus import GpuModel, assumed_gpu, find_gpu
 from frenzy_shared.domain.cluster import KindSummary
 from frenzy_shared.domain.model import Pins, TrainingSetup
 from frenzy_shared.domain.plan import ActivationCheckpointing, ParallelismPlan, Precision
@@ -42,13 +42,8 @@ def gpu_model(kind: KindSummary) -> GpuModel:
     known = find_gpu(kind.kind)
     if known is not None:
         return known
-    major = kind.compute_capability.split(".")[0]
-    modern = kind.emulated or (major.isdigit() and int(major) >= 8)
-    reference = find_gpu("A10" if modern else "T4")
-    if reference is None:
-        raise AssertionError("the catalogue lost its reference models")
-    return replace(
-        reference, name=kind.kind, compute_capability=kind.compute_capability, emulated=False
+    return assumed_gpu(
+        kind.kind, kind.memory_bytes, "8.0" if kind.emulated else kind.compute_capability
     )
 
 
@@ -68,9 +63,10 @@ def precision_of(gpu: GpuModel, pins: Pins) -> Precision | None:
     return pins.precision if pins.precision in supported else None
 
 
-def device_limit(kind: KindSummary, pins: Pins) -> int:
+def device_limit(kind: KindSummary, gpu: GpuModel, pins: Pins) -> int:
     """Return how many devices of a kind one job may have."""
-    return min(kind.total, pins.max_devices or kind.total)
+    together = kind.total if gpu.collectives else 1
+    return min(together, pins.max_devices or together)
 
 
 def options(setup: TrainingSetup, pins: Pins, most_devices: int) -> dict[int, tuple[Option, ...]]:

@@ -131,7 +131,7 @@ def _refusal(question: _Question, offer: Offer) -> RefusedPlan:
     setup = question.setup
     nearest = nearest_miss(offer)
     if nearest is None:
-        return no_split(setup, offer.kind, setup.pins)
+        return no_split(setup, offer.kind, offer.gpu, setup.pins)
     plan = offer.plan(Choice(nearest, 0, inf))
     peak = predict_peak(
         setup.model, setup.attention, setup.sequence_length, plan, cuda=not offer.emulated
@@ -212,11 +212,14 @@ def _resource_plan(found: _Found, best: _Found) -> ResourcePlan:
 
 def _why(found: _Found, best: _Found) -> str:
     mine, least = found.choice, best.choice
+    offer = found.offer
+    assumed = f"; {offer.kind.kind} is not in the catalogue: {offer.gpu.sources}"
+    flag = assumed if offer.gpu.assumed else ""
     if found is best:
-        return f"fastest: {least.total_s:.0f} s on {least.devices} x {best.offer.kind.kind}"
+        return f"fastest: {mine.total_s:.0f} s on {mine.devices} x {offer.kind.kind}{flag}"
     slower = mine.total_s / least.total_s
     hours = slower * mine.devices / least.devices
-    return f"{slower:.2f} times the time of the fastest, {hours:.2f} times its device-hours"
+    return f"{slower:.2f} times the time of the fastest, {hours:.2f} times its device-hours{flag}"
 
 
 def _summary(refused: list[RefusedPlan], kinds: tuple[KindSummary, ...]) -> str:

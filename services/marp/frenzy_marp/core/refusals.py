@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
+from frenzy_shared.catalog.gpus import GpuModel
 from frenzy_shared.domain.cluster import KindSummary
 from frenzy_shared.domain.model import Pins, TrainingSetup
 from frenzy_shared.domain.plan import (
@@ -98,11 +99,14 @@ def no_precision(kind: KindSummary, pins: Pins) -> RefusedPlan:
     )
 
 
-def no_split(setup: TrainingSetup, kind: KindSummary, pins: Pins) -> RefusedPlan:
+def no_split(setup: TrainingSetup, kind: KindSummary, gpu: GpuModel, pins: Pins) -> RefusedPlan:
     """Refuse a device count or micro-batch that cannot make up the global batch."""
     batch = setup.global_batch_size
     if pins.device_count is not None and pins.device_count > kind.total:
         reason = f"the cluster has {kind.total} of them"
+        pin = "resources.gpus"
+    elif pins.device_count is not None and pins.device_count > 1 and not gpu.collectives:
+        reason = "instances of a partitioned GPU cannot train together"
         pin = "resources.gpus"
     elif pins.device_count is not None and batch % pins.device_count:
         reason = f"global batch {batch} cannot be split evenly over {pins.device_count} devices"

@@ -79,7 +79,7 @@ class Offer:
 
     def ladders(self) -> Iterator[tuple[Ladder, ...]]:
         """Yield the options for each number of devices that the kind has, ascending."""
-        limit = device_limit(self.kind, self.demand.pins)
+        limit = device_limit(self.kind, self.gpu, self.demand.pins)
         for devices, found in self.demand.ladders(self.element, cuda=not self.emulated).items():
             if devices <= limit:
                 yield found
