@@ -44,13 +44,14 @@ class Sia:
 
     def allocate(self, view: View) -> Mapping[JobId, ResourcePlan]:
         """Return the plans that solve the program, the widest first."""
-        jobs: list[Job] = [*view.queue, *(job for job in view.running if job.preemptible)]
+        changeable = [job for job in view.running if job.changeable]
+        jobs: list[Job] = [*view.queue, *changeable]
         jobs.sort(key=lambda job: (job.sequence, job.id))
         columns = [(number, plan) for number, job in enumerate(jobs) for plan in job.plans]
         if not columns:
             return {}
         costs = [cost for job in jobs for cost in self.costs(job, view.now_ms)]
-        taken = self._solve(costs, columns, len(jobs), capacity(view))
+        taken = self._solve(costs, columns, len(jobs), capacity(view.snapshot, changeable))
         chosen = {
             jobs[number].id: plan for (number, plan), use in zip(columns, taken, strict=True) if use
         }

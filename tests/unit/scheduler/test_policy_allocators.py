@@ -200,3 +200,12 @@ def test_devices_of_a_node_that_went_down_are_not_handed_out():
     )
     placed = [ref.key for d in decisions if isinstance(d, Place) for ref in d.placement.devices]
     assert placed == ["a/rtx-0"]
+
+
+def test_a_job_whose_plan_nobody_knows_any_more_is_left_alone():
+    from dataclasses import replace
+
+    job = replace(running("j", 1, ONE, devices=["a/rtx-0"], steps=1e6), plans=(TWO,))
+    for name in ("srtf-preemptive", "las", "frenzy"):
+        queue = [waiting("s", 2, ONE, steps=1)]
+        assert kinds_of(decide(name, queue, {"a": {"rtx": (1, 0)}}, [job], HOUR_MS)) == [Hold]

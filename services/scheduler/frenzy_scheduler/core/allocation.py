@@ -78,7 +78,7 @@ def _evict(
     moving: dict[JobId, RunningJob] = {}
     for job in running:
         target = targets.get(job.id)
-        if job.preemptible and (target is None or target.id != job.placement.plan):
+        if job.changeable and (target is None or target.id != job.placement.plan):
             statement.evict(job.placement.kind, job.placement.devices)
             moving[job.id] = job
     return moving

@@ -63,6 +63,11 @@ class RunningJob:
         """Return the plan that it runs with; None when ``plans`` have been renewed since."""
         return next((plan for plan in self.plans if plan.id == self.placement.plan), None)
 
+    @property
+    def changeable(self) -> bool:
+        """Tell whether it may be stopped: not while nobody knows what it runs with."""
+        return self.preemptible and self.plan is not None
+
 
 def seconds_left(progress: Progress, plan: ResourcePlan) -> float:
     """Predict how long a job trains from now on with ``plan``, start-up of the ranks aside."""

@@ -44,17 +44,15 @@ class Frenzy:
 
     def allocate(self, view: View) -> Mapping[JobId, ResourcePlan]:
         """Return the plan of each job that should run, the widest gangs first."""
-        free = capacity(view)
         chosen: dict[JobId, ResourcePlan] = {}
-        jobs: list[Job] = list(view.queue)
+        changeable: list[RunningJob] = []
         for job in view.running:
-            plan = job.plan
-            if plan is not None and job.preemptible and self._settled(job, view.now_ms):
-                jobs.append(job)
-            elif plan is not None:
-                chosen[job.id] = plan
-                if job.preemptible:  # capacity() counts what may be taken
-                    free[plan.kind] -= plan.device_count
+            if job.changeable and self._settled(job, view.now_ms):
+                changeable.append(job)
+            elif job.plan is not None:
+                chosen[job.id] = job.plan
+        free = capacity(view.snapshot, changeable)
+        jobs: list[Job] = [*view.queue, *changeable]
         jobs.sort(key=lambda job: (job.sequence, job.id))
         prices = kind_prices(jobs)
         _hand_out([self._bid(job, prices, view.now_ms) for job in jobs], free, chosen)

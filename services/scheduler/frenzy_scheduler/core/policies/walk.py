@@ -1,9 +1,10 @@
 """Hand out devices by kind in one order over waiting and running jobs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from frenzy_scheduler.core.decisions import QueuedJob, RunningJob, View
 from frenzy_scheduler.core.policies.has import plan_order
+from frenzy_scheduler.core.snapshot import Snapshot
 from frenzy_shared.domain.ids import JobId
 from frenzy_shared.domain.plan import ResourcePlan
 
@@ -15,9 +16,10 @@ def walk(view: View, rank: Rank) -> dict[JobId, ResourcePlan]:
 
     Jobs that must not be stopped keep theirs, whatever their rank.
     """
-    free = capacity(view)
+    changeable = [job for job in view.running if job.changeable]
+    free = capacity(view.snapshot, changeable)
     chosen: dict[JobId, ResourcePlan] = {}
-    jobs: list[QueuedJob | RunningJob] = [*view.queue, *_stoppable(view)]
+    jobs: list[QueuedJob | RunningJob] = [*view.queue, *changeable]
     for job in sorted(jobs, key=rank):
         for plan in _preferred(job, view):
             if plan.device_count <= free.get(plan.kind, 0):
@@ -27,16 +29,18 @@ def walk(view: View, rank: Rank) -> dict[JobId, ResourcePlan]:
     return chosen
 
 
-def capacity(view: View) -> dict[str, int]:
-    """Return, by kind, the devices that are idle or held by jobs that may be stopped."""
-    free = {kind: view.snapshot.idle(kind) for kind in view.snapshot.kinds}
-    for job in _stoppable(view):
-        free[job.placement.kind] = free.get(job.placement.kind, 0) + len(job.placement.devices)
+def capacity(snapshot: Snapshot, changeable: Iterable[RunningJob]) -> dict[str, int]:
+    """Return, by kind, the devices that are idle or held by jobs that may be changed.
+
+    Devices of nodes that cannot get work do not count, whoever holds them.
+    """
+    free = {kind: snapshot.idle(kind) for kind in snapshot.kinds}
+    for job in changeable:
+        kind = job.placement.kind
+        for ref in job.placement.devices:
+            if snapshot.has_node(kind, ref.node):
+                free[kind] += 1
     return free
-
-
-def _stoppable(view: View) -> list[RunningJob]:
-    return [job for job in view.running if job.preemptible]
 
 
 def _preferred(job: QueuedJob | RunningJob, view: View) -> Iterator[ResourcePlan]:
