@@ -13,6 +13,7 @@ from frenzy_simulator.jobs import TraceJob
 from frenzy_simulator.schemas import COMMON, Schema, schema_of
 
 MAX_GPUS: Final = 100_000
+MAX_JOBS: Final = 1_000_000
 _MAX_FIELD: Final = 1 << 16  # characters of one cell
 
 
@@ -98,11 +99,18 @@ def _schema(columns: list[str], name: str) -> Schema:
 
 
 def _jobs(rows: "csv.DictReader[str]", schema: Schema, name: str) -> Iterator[tuple[int, TraceJob]]:
+    kept = 0
     for row in rows:
         where = f"{name}:{rows.line_num}"
         if None in row or None in row.values():
             raise InvalidTrace(f"{where}: has not as many cells as the header has columns")
         if schema.keep(row):
+            kept += 1
+            if kept > MAX_JOBS:
+                raise InvalidTrace(
+                    f"{where}: more than {MAX_JOBS} jobs",
+                    suggestions=[f"--jobs {MAX_JOBS} takes the head of the trace"],
+                )
             yield rows.line_num, _job(row, schema, where)
 
 

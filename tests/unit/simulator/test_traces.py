@@ -108,6 +108,13 @@ def test_of_an_endless_trace_only_the_head_is_read():
     assert len(parse_trace(itertools.chain([HEADER], endless), limit=1000)) == 1000
 
 
+def test_a_trace_of_millions_is_refused_before_it_fills_the_memory(monkeypatch):
+    monkeypatch.setattr("frenzy_simulator.traces.MAX_JOBS", 100)
+    endless = (f"j{n},{n},60,1,,,\n" for n in itertools.count())
+    with pytest.raises(InvalidTrace, match="trace:102: more than 100 jobs"):
+        parse_trace(itertools.chain([HEADER], endless), resort=True)
+
+
 def test_a_file_that_is_not_there_or_not_text(tmp_path):
     with pytest.raises(InvalidTrace, match="cannot read"):
         load_trace(tmp_path / "none.csv")
