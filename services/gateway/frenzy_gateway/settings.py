@@ -17,20 +17,35 @@ class GatewaySettings(ServiceSettings):
     """
 
     http_host: str = "127.0.0.1"
-    http_port: Annotated[int, Field(ge=0, le=65_535)] = 8080  # 0 = any free port, -> log
-    blobs: str = ""  # a directory; "" = <data_dir>/blobs
+    """Address that the API listens on."""
+    http_port: Annotated[int, Field(ge=0, le=65_535)] = 8642
+    """Port of the API; 0: any free one, which the log names."""
+    blobs: str = ""
+    """Folder of bundles and data; empty: `<data_dir>/blobs`."""
     admin_token: SecretStr | None = None
-    marp_timeout_s: Seconds = 2.0  # budget for asking MARP before a job is accepted
+    """`frz_<id>_<secret>`, stored at start as an administrator of all projects."""
+    marp_timeout_s: Seconds = 2.0
+    """Budget for asking MARP before a job is accepted."""
     explain_timeout_s: Seconds = 1.0
+    """Budget for asking the scheduler."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = MIB
+    """Largest JSON body."""
     max_blob_bytes: Annotated[int, Field(ge=1)] = 2 * GIB
-    max_log_bytes: Annotated[int, Field(ge=1024)] = 64 * MIB  # of one whole-log answer
-    receive_timeout_s: Seconds = 30.0  # longest silence while a client sends a body
-    max_followers: Annotated[int, Field(ge=1)] = 512  # open event streams; each reads the bus
-    keep_alive_s: Seconds = 15.0  # between comments on an idle event stream
-    max_outbox_lag: Annotated[int, Field(ge=1)] = 10_000  # unpublished entries, then 503
-    max_memory_ratio: Annotated[float, Field(gt=0, le=1)] = 0.9  # of the store, then 503
-    drain_s: Annotated[float, Field(ge=0, le=5)] = 0.5  # not ready, still serving, before closing
+    """Largest bundle or data set."""
+    max_log_bytes: Annotated[int, Field(ge=1024)] = 64 * MIB
+    """Largest answer that holds a whole log."""
+    receive_timeout_s: Seconds = 30.0
+    """Longest silence while a client sends a body."""
+    max_followers: Annotated[int, Field(ge=1)] = 512
+    """Most open event streams; each reads the bus."""
+    keep_alive_s: Seconds = 15.0
+    """Between comments on an idle event stream."""
+    max_outbox_lag: Annotated[int, Field(ge=1)] = 10_000
+    """Most unpublished outbox entries before submissions get 503."""
+    max_memory_ratio: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """Used share of the store's memory above which submissions get 503."""
+    drain_s: Annotated[float, Field(ge=0, le=5)] = 0.5
+    """At a stop: how long to serve on while readiness already says no."""
 
     @property
     def blob_location(self) -> str:

@@ -6,4 +6,5 @@ from frenzy_shared.settings import Seconds, ServiceSettings
 class MarpSettings(ServiceSettings):
     """How often MARP looks for work that no event told it about."""
 
-    refresh_s: Seconds = 2.0  # stale plans of waiting jobs, jobs whose event was missed
+    refresh_s: Seconds = 2.0
+    """Between two looks for stale plans of waiting jobs and for missed events."""

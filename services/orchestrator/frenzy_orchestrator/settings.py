@@ -22,18 +22,31 @@ class OrchestratorSettings(TimingSettings):
     """
 
     node: str
+    """Name of the node."""
     address: str = "127.0.0.1"
+    """Where the ranks of other nodes reach this node's."""
     emulated_devices: str = ""
+    """`kind:count:memory:speed,...`; empty: the NVIDIA devices of the machine."""
     blobs: str = ""
+    """A folder, or the gateway's URL; empty: `<data_dir>/blobs`."""
     blobs_token: SecretStr = SecretStr("")
+    """Token for a gateway URL."""
     checkpoints_dir: Path | None = None
+    """Shared by all nodes; empty: `<data_dir>/checkpoints`."""
     interface: str = ""
+    """Network interface of the ranks; empty: the one that has the address."""
     rendezvous_ports: str = "20000-29999"
+    """Ports that gangs meet on."""
     cgroups: bool = True
+    """Put ranks into cgroups where they can be written."""
     min_free_bytes: Annotated[int, Field(ge=0)] = 256 * MIB
+    """Less free disk refuses new attempts."""
     log_quota_bytes: Annotated[int, Field(ge=1024)] = 128 * MIB
+    """A rank's output beyond this stops the job."""
     keep_attempts: Annotated[int, Field(ge=0, le=10_000)] = 20
+    """Folders of ended attempts that stay."""
     peer_grace_s: Seconds = 10.0
+    """Between the first failed rank and SIGKILL for its peers."""
 
     @property
     def checkpoints(self) -> Path:

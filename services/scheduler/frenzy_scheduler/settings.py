@@ -16,15 +16,25 @@ class SchedulerSettings(TimingSettings):
     """
 
     policy: Literal["has", "fifo", "srtf", "backfill"] = "has"
+    """How queued jobs are chosen and placed."""
     lease_ttl_s: Seconds = 4.0
+    """How long a silent leader keeps the lease."""
     lease_renew_s: Seconds = 0.8
+    """Between two renewals."""
     rescan_s: Seconds = 5.0
+    """Between two looks at everything, whatever the events said."""
     timer_poll_s: Seconds = 0.5
+    """Between two looks at timers."""
     liveness_poll_s: Seconds = 1.0
+    """Between two looks at silent nodes."""
     replan_timeout_s: Seconds = 30.0
-    ack_wait_s: Seconds = 4.0  # evidence that a killed replica had in hand comes again after this
-    evidence_wait_s: Seconds = 180.0  # for how ranks of a clean node ended; far above ack_wait_s
-    batch: Annotated[int, Field(ge=1, le=1024)] = 32  # store calls in flight at once
+    """For MARP to plan again."""
+    ack_wait_s: Seconds = 4.0
+    """Evidence that a killed replica had in hand comes again after this."""
+    evidence_wait_s: Seconds = 180.0
+    """For how ranks of a clean node ended; far above ack_wait_s."""
+    batch: Annotated[int, Field(ge=1, le=1024)] = 32
+    """Store calls in flight at once."""
 
     @field_validator("policy", mode="before")
     @classmethod

@@ -34,22 +34,28 @@ _RESERVED_PREFIXES = ("FRENZY_", "MASTER_")
 
 
 class _Section(Wire):
-    model_config = ConfigDict(strict=True)
+    # The texts under the fields are what the schema and docs/reference/job.md say.
+    model_config = ConfigDict(strict=True, use_attribute_docstrings=True)
 
 
 class Checkpointing(_Section):
     """When to save, how many to keep, and whether to resume from the job's own checkpoints."""
 
     every_steps: Size | None = None
+    """Save every so many optimizer steps. Without it: at the end, and when asked to stop."""
     keep: Annotated[int, Field(ge=1, le=100)] = 2
+    """How many of the newest checkpoints stay on disk."""
     resume: bool = True
+    """Whether a new attempt goes on from the last checkpoint."""
 
 
 class Entrypoint(_Section):
     """A user's own script, run once per rank as under torchrun."""
 
     script: str
+    """A .py file, by its path inside `workdir`."""
     args: Annotated[tuple[str, ...], Field(max_length=256, strict=False)] = ()
+    """Arguments of the script."""
 
     @field_validator("script")
     @classmethod
@@ -70,14 +76,22 @@ class Entrypoint(_Section):
 class Resources(_Section):
     """Pins. All optional: whatever is absent, Frenzy decides."""
 
-    gpu_memory: str | None = None  # "24GB..80GB", "24GB..", "..80GB" or "24GB"
+    gpu_memory: str | None = None
+    """GPU memory: "24GB..80GB", "24GB..", "..80GB", or a minimum such as "24GB"."""
     kinds: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """GPU kinds that may be used, as `frenzy nodes` shows them."""
     gpus: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    """Exactly so many GPUs."""
     max_gpus: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    """At most so many GPUs."""
     zero_stage: Annotated[int, Field(ge=0, le=3)] | None = None
+    """ZeRO stage: 0 to 3."""
     tensor: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Tensor-parallel degree."""
     pipeline: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Pipeline-parallel degree."""
     micro_batch_size: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    """Sequences per GPU in one forward pass."""
 
     @field_validator("gpu_memory")
     @classmethod
@@ -97,7 +111,9 @@ class Retry(_Section):
     """How often a failing job is tried again."""
 
     max_retries: Annotated[int, Field(ge=0, le=100)] = 2
+    """New attempts after a failure of the program. Lost nodes do not count."""
     max_oom_retries: Annotated[int, Field(ge=0, le=10)] = 3
+    """New plans after running out of GPU memory."""
 
 
 class JobSpec(_Section):
@@ -111,34 +127,65 @@ class JobSpec(_Section):
     """
 
     spec_version: Literal[1] = 1
+    """Version of this format."""
     name: str | None = None
+    """1-63 characters of a-z, 0-9 and "-". Without it: the name of the model."""
     model: str | dict[str, Any] | None = None
+    """A preset, the path of a Hugging Face `config.json`, or its contents as a mapping."""
     method: Literal["full"] = "full"
+    """What is trained: all weights."""
     data: str | None = None
-    tokenizer: str | None = None  # None: bytes
+    """A text or .jsonl file, or a folder of them; relative to the job file. `node:/path` is a
+    path that every node has.
+    """
+    tokenizer: str | None = None
+    """A `tokenizer.json`; without it every byte is a token."""
     sequence_length: Annotated[int, Field(ge=1, le=1_048_576)] | None = None
+    """Tokens per sequence. Without it: what the model has positions for, at most 1024."""
     global_batch_size: Annotated[int, Field(ge=1, le=1_048_576)]
+    """Sequences per optimizer step over all GPUs; kept exactly by every plan."""
     max_steps: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    """Optimizer steps. Without `max_steps` and `epochs`: one pass over the data."""
     epochs: Annotated[float, Field(gt=0, le=10**6, strict=False)] | None = None
+    """Passes over the data."""
     precision: Annotated[Precision, Field(strict=False)] | None = None
+    """Number format of weights and compute. Without it: bf16 where the GPU has it."""
     optimizer: Literal["adamw"] = "adamw"
+    """The optimizer."""
     learning_rate: Annotated[float, Field(gt=0, le=10, strict=False)] = 3e-4
+    """Peak learning rate."""
     lr_scheduler: Literal["constant", "cosine"] = "constant"
+    """What the learning rate does after the warm-up."""
     warmup_steps: Annotated[int, Field(ge=0, le=10**9)] = 0
+    """Steps in which the learning rate rises from zero."""
     weight_decay: Annotated[float, Field(ge=0, le=10, strict=False)] = 0.0
+    """Decoupled weight decay."""
     gradient_clipping: Annotated[float, Field(gt=0, strict=False)] | None = 1.0
+    """Largest norm of the gradient; null: no clipping."""
     gradient_checkpointing: Annotated[ActivationCheckpointing, Field(strict=False)] | None = None
+    """Recompute activations in backward to save memory. Without it Frenzy decides."""
     attention: Literal["eager", "sdpa"] = "sdpa"
+    """Implementation of attention."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """Seed of the weights and of the order of the data."""
     checkpoint: Checkpointing = Checkpointing()
+    """When to save and how to resume."""
     entrypoint: Entrypoint | None = None
+    """A script of your own instead of the built-in trainer; runs unchanged, as under torchrun."""
     workdir: str | None = None
+    """The folder that holds the script; relative to the job file."""
     env: Annotated[dict[str, Environment], Field(max_length=256, default_factory=dict)]
+    """Environment variables of the ranks."""
     resources: Resources = Resources()
+    """Pins. Whatever is absent, Frenzy decides."""
     priority: Annotated[int, Field(ge=0, le=100)] = 50
+    """0 to 100; higher goes first under policies that look at it."""
     max_duration: str | None = None
+    """Longest time from the first start, such as 90s, 30m, 12h or 7d."""
     retry: Retry = Retry()
+    """How often a failing job is tried again."""
     labels: Annotated[dict[str, str], Field(max_length=64, default_factory=dict)]
+    """Words of your own to list jobs by."""
 
     @field_validator("name")
     @classmethod

@@ -22,7 +22,7 @@ def test_the_state_diagram_is_the_transition_table():
     assert generate.with_diagram(page) == page, "run: python docs/generate.py"
 
 
-@pytest.mark.parametrize("page", ["settings", "events"])
+@pytest.mark.parametrize("page", ["settings", "events", "job"])
 def test_reference_pages_are_what_the_code_says(page):
     generate = load_generator()
     text = (ROOT / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8")

@@ -122,7 +122,7 @@ def _attempt_timers(record: JobRecord) -> tuple[str, ...]:
 def _success(record: JobRecord) -> str:
     ranks = len(record.placement.devices) if record.placement else len(record.outcomes)
     nodes = ", ".join(record.placement.nodes) if record.placement else "no node"
-    step = f" at step {record.last_step}" if record.last_step is not None else ""
+    step = f" at step {record.last_step}" if record.last_step else ""
     loss = f", loss {record.last_loss:.4g}" if record.last_loss is not None else ""
     return f"{ranks} rank{'s' if ranks != 1 else ''} completed on {nodes}{step}{loss}"
 
