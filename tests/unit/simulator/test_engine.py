@@ -136,7 +136,7 @@ def test_people_run_out_of_memory_notice_and_ask_for_more():
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     arrivals=st.lists(
         st.tuples(st.integers(0, 500), st.integers(1, 400), st.sampled_from([ONE, TWO, THREE])),
