@@ -12,7 +12,9 @@ from tests.support.recording import history_of
 pytestmark = pytest.mark.timeout(240)
 
 
-@pytest.mark.parametrize("pair", zip(points.CONTROL, points.AGENT, strict=True), ids="+".join)
+@pytest.mark.parametrize(
+    "pair", tuple(zip(points.CONTROL, points.AGENT, strict=True)), ids="+".join
+)
 def test_a_crash_costs_no_job_an_attempt(system, pair):
     """A point of the control plane and one of the agent: both die in the life of two jobs."""
     for point in pair:

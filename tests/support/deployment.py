@@ -32,7 +32,7 @@ OVER = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 
 # Everything that waits, waits a fraction of its default; relations between limits are kept.
 TIMING = {
-    "HEARTBEAT_S": "0.4",
+    "HEARTBEAT_S": "0.8",
     "SUSPECT_AFTER_S": "5",
     "LOST_AFTER_S": "12",
     "FENCE_AFTER_S": "15",
@@ -102,8 +102,8 @@ class Deployment:
         for service in self.services.values():
             service.start()
         self._supervisor.start()
-        self.until(lambda: set(self.node_states()) == set(NODES), "the nodes register", 60)
-        self.until(lambda: set(self.node_states().values()) == {"UP"}, "every node is UP", 60)
+        self.until(lambda: set(self.node_states()) == set(NODES), "the nodes register", 180)
+        self.until(lambda: set(self.node_states().values()) == {"UP"}, "every node is UP", 180)
         return self
 
     def stop(self) -> None:
@@ -144,7 +144,7 @@ class Deployment:
         ranks: int = 1,
         seconds: float = 0.3,
         later_seconds: float | None = None,
-        within_s: float = 60,
+        within_s: float = 120,
         **fields: object,
     ) -> str:
         """Submit until there is an answer, as a client does that keeps its key over retries.
@@ -173,7 +173,7 @@ class Deployment:
     def cancel(self, job: str) -> bool:
         """Cancel a job; False when it is over."""
         try:
-            self._ask("POST", f"/jobs/{job}:cancel", 60)
+            self._ask("POST", f"/jobs/{job}:cancel", 120)
         except httpx.HTTPStatusError as refused:
             if refused.response.status_code != httpx.codes.CONFLICT:
                 raise
@@ -181,15 +181,15 @@ class Deployment:
         return True
 
     def job(self, job: str) -> dict:
-        return self._ask("GET", f"/jobs/{job}", 60)
+        return self._ask("GET", f"/jobs/{job}", 120)
 
-    def finished(self, job: str, within_s: float = 60) -> dict:
+    def finished(self, job: str, within_s: float = 120) -> dict:
         """Wait for a job's end and return it."""
         self.until(lambda: self.job(job)["state"] in OVER, f"the end of {job}", within_s)
         return self.job(job)
 
     def node_states(self) -> dict[str, str]:
-        answer = self._ask("GET", "/nodes", 60)
+        answer = self._ask("GET", "/nodes", 180)
         return {node["id"]: node["state"] for node in answer["nodes"]}
 
     def until(self, condition, what: str, within_s: float) -> None:
