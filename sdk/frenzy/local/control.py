@@ -16,7 +16,6 @@ from frenzy.local.options import Options
 from frenzy.local.ports import require_free
 from frenzy.local.processes import ProcessMark, end_all
 from frenzy.local.status import Phase, Status, hold, supervised
-from frenzy.local.supervisor import KEEP_JOBS
 from frenzy_shared.errors import FrenzyError, Unavailable
 
 Progress = Callable[[str], None]
@@ -103,7 +102,7 @@ def stop(layout: Layout, progress: Progress, *, keep_jobs: bool = False) -> bool
     if status is None:
         return _end_left(layout)
     if keep_jobs:
-        (layout.root / KEEP_JOBS).touch()
+        layout.keep_jobs.touch()
     if status.supervisor is not None:
         status.supervisor.send(signal.SIGTERM)
     deadline = time.monotonic() + _STOP_S

@@ -46,15 +46,23 @@ def checks() -> Iterator[Check]:
     layout = default_layout()
     yield _python()
     yield from _packages()
-    yield _program(binaries.NATS)
-    yield _program(binaries.VALKEY)
-    yield _checked("server configurations", lambda: str(servers.deploy_folder()))
-    yield _gpus()
-    yield _disk(layout)
-    yield _shared_memory()
-    yield _port(layout)
-    yield _credentials()
-    yield _server()
+    looks: tuple[tuple[str, Callable[[], Check]], ...] = (
+        (binaries.NATS.title, lambda: _program(binaries.NATS)),
+        (binaries.VALKEY.title, lambda: _program(binaries.VALKEY)),
+        ("server configurations", _configurations),
+        ("gpus", _gpus),
+        ("data folder", lambda: _disk(layout)),
+        ("shared memory", _shared_memory),
+        ("port", lambda: _port(layout)),
+        ("credentials", _credentials),
+        ("server", _server),
+    )
+    for name, look in looks:
+        try:
+            yield look()
+        except Exception as error:  # noqa: BLE001 - a doctor reports what is wrong, also with it
+            detail = f"cannot be checked: {type(error).__name__}: {error}"
+            yield Check(name=name, verdict=Verdict.FAIL, detail=detail)
 
 
 def _python() -> Check:
@@ -90,6 +98,10 @@ def _program(program: binaries.Program) -> Check:
         return f"{server.version_text} ({server.origin}: {server.path})"
 
     return _checked(program.title, look)
+
+
+def _configurations() -> Check:
+    return _checked("server configurations", lambda: str(servers.deploy_folder()))
 
 
 def _gpus() -> Check:

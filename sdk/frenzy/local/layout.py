@@ -50,6 +50,11 @@ class Layout:
         return self.root / "lock"
 
     @property
+    def keep_jobs(self) -> Path:
+        """Return the file that tells the next stop to leave ranks alone, when it is there."""
+        return self.root / "keep-jobs"
+
+    @property
     def blobs(self) -> Path:
         """Return the folder of bundles and data."""
         return self.root / "blobs"

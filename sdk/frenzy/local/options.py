@@ -118,7 +118,7 @@ def parse_settings(texts: Sequence[str]) -> dict[str, str]:
     Raises:
         Misconfigured: no such setting, or one that `frenzy up` chooses itself.
     """
-    known = _known_settings()
+    known = _known_settings() if texts else []
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")

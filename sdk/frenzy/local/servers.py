@@ -1,10 +1,10 @@
 """Commands and configuration of the two servers, from the files in ``deploy/``."""
 
 import os
-from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
+from frenzy import extras
 from frenzy.local.binaries import Server
 from frenzy.local.credentials import Credentials
 from frenzy.local.files import write_private
@@ -60,20 +60,9 @@ def require_packages() -> None:
     Raises:
         Misconfigured: naming what is missing.
     """
-    needed = {
-        "server": ("nats", "redis", "fastapi", "uvicorn", "pydantic_settings", "opentelemetry"),
-        "node": ("torch", "deepspeed", "transformers", "psutil"),
-    }
-    missing = {
-        extra: [name for name in names if find_spec(name) is None]
-        for extra, names in needed.items()
-    }
-    names = [name for group in missing.values() for name in group]
+    names = extras.missing()
     if names:
-        raise Misconfigured(
-            f"not installed: {', '.join(names)}",
-            suggestions=("pip install torch", "pip install 'frenzy[all]'"),
-        )
+        raise extras.not_installed(names)
 
 
 def child_environment(layout: Layout) -> dict[str, str]:

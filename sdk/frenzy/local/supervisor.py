@@ -26,8 +26,6 @@ log = logging.getLogger(__name__)
 
 Ready = Callable[[str], None]
 
-KEEP_JOBS: Final = "keep-jobs"  # a file of that name in the root: the next stop leaves ranks
-
 _NODES_UP_S: Final = 60.0
 _POLL_S: Final = 0.2
 _STALE_GRACE_S: Final = 15.0
@@ -114,7 +112,7 @@ class Supervisor:
         by_name = {child.spec.name: child for child in self._children}
         schedulers = [c for name, c in by_name.items() if name.startswith("scheduler")]
         last = [by_name[name] for name in ("nats", "valkey") if name in by_name]
-        keep = self._layout.root / KEEP_JOBS
+        keep = self._layout.keep_jobs
         if keep.exists():
             keep.unlink()
         else:

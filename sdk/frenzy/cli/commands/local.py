@@ -21,7 +21,6 @@ from frenzy.local.options import (
 )
 from frenzy.local.processes import ProcessMark
 from frenzy.local.status import Phase, Status
-from frenzy.local.supervisor import supervise
 from frenzy_shared.errors import Unavailable
 
 
@@ -117,6 +116,9 @@ def _wait_ready(layout: Layout) -> Status:
 
 
 def _foreground(layout: Layout) -> None:
+    # The supervisor needs a package that a bare client does not have; `down` must work there too.
+    from frenzy.local.supervisor import supervise  # noqa: PLC0415 - see above
+
     def ready(url: str) -> None:
         control.remember_server(layout, url)
         sys.stdout.write(f"{url}\n")
