@@ -9,9 +9,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from frenzy.cli.choice import RULE
 from frenzy.cli.output import printable, table
 from frenzy_shared.domain.job import JobState
-from frenzy_shared.domain.plan import PlanSet, RefusedPlan, ResourcePlan
+from frenzy_shared.domain.plan import (
+    MemoryEstimate,
+    MemoryTerm,
+    PlanSet,
+    RefusedPlan,
+    ResourcePlan,
+)
 from frenzy_shared.messages.http import JobView, NodeView
 from frenzy_shared.units import format_bytes
 
@@ -71,15 +78,18 @@ def plan_title(plan: ResourcePlan) -> str:
 
 def memory_bar(plan: ResourcePlan, capacity_bytes: int | None) -> Text:
     """Draw a plan's predicted peak by term; the empty part is what the GPU has beyond it."""
-    terms = [term for term in plan.memory.terms if term.size_bytes > 0]
-    total = sum(term.size_bytes for term in terms)
-    full = max(total, capacity_bytes or 0, 1)
-    bar = Text()
-    for index, term in enumerate(terms):
-        width = round(_BAR_WIDTH * term.size_bytes / full)
-        bar.append("\N{FULL BLOCK}" * width, style=_COLOURS[index % len(_COLOURS)])
-    bar.append("\N{LIGHT SHADE}" * max(0, _BAR_WIDTH - len(bar)), style="dim")
-    peak = plan.memory.allocated
+    return estimate_bar(plan.memory, capacity_bytes)
+
+
+def memory_terms(plan: ResourcePlan) -> Text:
+    """List the terms of the peak in the bar's colours, largest first."""
+    return estimate_terms(plan.memory)
+
+
+def estimate_bar(memory: MemoryEstimate, capacity_bytes: int | None) -> Text:
+    """Draw a predicted peak by term, with its numbers."""
+    peak = memory.allocated
+    bar = terms_bar(memory.terms, max(peak.expected, capacity_bytes or 0))
     bar.append(
         f" {format_bytes(peak.expected)} ({format_bytes(peak.low)} to {format_bytes(peak.high)})"
     )
@@ -88,9 +98,20 @@ def memory_bar(plan: ResourcePlan, capacity_bytes: int | None) -> Text:
     return bar
 
 
-def memory_terms(plan: ResourcePlan) -> Text:
-    """List the terms of the peak in the bar's colours, largest first."""
-    shown = [(i, term) for i, term in enumerate(t for t in plan.memory.terms if t.size_bytes > 0)]
+def terms_bar(terms: Sequence[MemoryTerm], full_bytes: int) -> Text:
+    """Draw terms side by side; the whole bar stands for ``full_bytes``."""
+    bar, total = Text(), 0
+    for index, term in enumerate(term for term in terms if term.size_bytes > 0):
+        total += term.size_bytes  # ends are rounded, not widths: the bar is never too long
+        width = round(_BAR_WIDTH * total / max(full_bytes, 1)) - len(bar)
+        bar.append("\N{FULL BLOCK}" * width, style=_COLOURS[index % len(_COLOURS)])
+    bar.append("\N{LIGHT SHADE}" * max(0, _BAR_WIDTH - len(bar)), style="dim")
+    return bar
+
+
+def estimate_terms(memory: MemoryEstimate) -> Text:
+    """List the terms of a peak in the bar's colours, largest first."""
+    shown = list(enumerate(term for term in memory.terms if term.size_bytes > 0))
     line = Text()
     for index, term in sorted(shown, key=lambda pair: -pair[1].size_bytes):
         line.append("\N{BLACK SQUARE} ", style=_COLOURS[index % len(_COLOURS)])
@@ -102,21 +123,25 @@ def plans(
     found: PlanSet,
     capacities: dict[str, int],
     *,
-    limit: int = 3,
+    limit: int | None = 3,
     chosen: ResourcePlan | None = None,
 ) -> RenderableType:
-    """Show one plan in full (``chosen``, else the best), others, and what was refused."""
+    """Show one plan in full (``chosen``, else the best), others, and what was refused.
+
+    ``limit`` is how many plans are shown; ``None`` shows all.
+    """
     parts: list[RenderableType] = []
     if found.plans:
         first = chosen or found.plans[0]
         parts += [plan_block(first, capacities.get(first.kind)), Text()]
-        others = [plan for plan in found.plans if plan.id != first.id][: limit - 1]
+        others = [plan for plan in found.plans if plan.id != first.id]
         if others:
-            parts += [
-                Text("other plans (the scheduler takes the one that suits the load)", style="bold"),
-                _plan_table(others),
-                Text(),
-            ]
+            shown = others if limit is None else others[: limit - 1]
+            parts += [Text("other plans", style="bold"), Text(f"({RULE})", style="dim")]
+            parts += [_plan_table(shown)]
+            more = len(others) - len(shown)
+            parts += [Text(f"{more} more: frenzy plan -o wide", style="dim")] if more else []
+            parts += [Text()]
     else:
         parts.append(Text(printable(found.message) or "no plan fits", style="bold red"))
     if found.refused:

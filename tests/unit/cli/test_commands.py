@@ -1,6 +1,7 @@
 """Commands against a scripted server: output, formats, exit codes."""
 
 import json
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -69,6 +70,17 @@ def test_plan_shows_memory_and_why(planned, job_file):
     assert "the smallest card that fits" in result.out
     assert "needs 2.1 GiB" in result.out
     assert "\x1b" not in result.out
+
+
+def test_plan_says_how_many_plans_it_leaves_out(cli, job_file):
+    many = [replace(plan(devices=count), id=f"p{count}") for count in (1, 2, 3, 4, 5)]
+    cli.api.on("POST", "/plans", ok(plans(*many)))
+    cli.api.on("GET", "/nodes", ok(node_list()))
+    short = cli("plan", "-f", job_file).out
+    assert "2 more: frenzy plan -o wide" in short
+    assert "the first plan whose GPUs are idle" in short
+    assert "5 x emulated-a100-40" not in short
+    assert "5 x emulated-a100-40" in cli("plan", "-f", job_file, "-o", "wide").out
 
 
 def test_plan_as_json_is_the_plan_set(planned, job_file):
@@ -215,11 +227,13 @@ def test_describe_tells_the_whole_story(cli):
     entries = (TimelineEntry(time=NOW, version=1, state="SUBMITTED"),)
     cli.api.on("GET", "/jobs/job1", ok(view))
     cli.api.on("GET", "/jobs/job1/timeline", ok(Timeline(entries=entries)))
+    cli.api.on("GET", "/jobs/job1/plans", ok(plans(plan())))
     cli.api.on("GET", "/nodes", ok(node_list()))
     result = cli("describe", "job1")
     assert result.code == 0
     for text in ("SUCCEEDED", "node-b/0", "+0.0 %", "5.500 -> 2.250", "1,234", "SUBMITTED"):
         assert text in result.out
+    assert "on node-b, plan p1: it is the first plan and its GPUs were idle" in result.out
     assert json.loads(cli("describe", "job1", "-o", "json").out)["timeline"][0]["version"] == 1
 
 

@@ -8,11 +8,12 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from frenzy.cli import exits, output, show
+from frenzy.cli import choice, exits, output, show
 from frenzy.cli.options import Format, JobArgument, JobArguments, Output, Quiet, Url
 from frenzy.client import Client
 from frenzy.errors import FrenzyError
 from frenzy_shared.domain.job import TERMINAL, JobState
+from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.messages.http import ExplainView, JobView, TimelineEntry
 from frenzy_shared.units import parse_duration_s
 
@@ -76,12 +77,13 @@ def describe(job: JobArgument, *, output_: Output = Format.TABLE, url: Url = Non
         handle = client.job(job)
         timeline = handle.timeline()
         capacities = show.capacities(client.nodes())
+        placed = _placed(handle.view, handle.plans(), capacities) if handle.view.devices else ""
     if output_ in (Format.JSON, Format.YAML):
         entries = [output.as_json(entry) for entry in timeline]
         output.write_data({**output.as_json(handle.view), "timeline": entries}, output_)
         return
     console = output.out()
-    console.print(_facts(handle.view))
+    console.print(_facts(handle.view, placed))
     if handle.view.plan is not None:
         kind = handle.view.plan.kind
         console.print(show.plan_block(handle.view.plan, capacities.get(kind)))
@@ -103,11 +105,12 @@ def explain(job: JobArgument, *, output_: Output = Format.TABLE, url: Url = None
         output.write_data(output.as_json(pending), output_)
         return
     console = output.out()
-    console.print(_why(handle.view, pending))
+    console.print(_why(handle.view, pending, _placed(handle.view, found, capacities)))
     if found.plans or found.refused:
         console.print()
         chosen = handle.view.plan if handle.view.devices else None
-        console.print(show.plans(found, capacities, chosen=chosen))
+        limit = None if output_ is Format.WIDE else 3
+        console.print(show.plans(found, capacities, chosen=chosen, limit=limit))
 
 
 def wait(
@@ -150,7 +153,7 @@ def cancel(jobs: JobArguments, *, quiet: Quiet = False, url: Url = None) -> None
         raise typer.Exit(exits.of_error(failed))
 
 
-def _facts(job: JobView) -> RenderableType:
+def _facts(job: JobView, placed: str) -> RenderableType:
     rows = Table.grid(padding=(0, 2))
     facts: dict[str, object] = {
         "job": f"{job.id}  {job.name}  (project {job.project})",
@@ -158,7 +161,7 @@ def _facts(job: JobView) -> RenderableType:
         "reason": " ".join(filter(None, (job.reason, job.message))),
         "waits": f"{job.pending.reason}: {job.pending.message}" if job.pending else "",
         "nearest": job.pending.nearest if job.pending else "",
-        "gpus": show.devices(job),
+        "placed": placed,
         "attempt": job.attempt,
         "progress": f"step {job.last_step}, loss {job.last_loss:.4f}"
         if job.last_step is not None and job.last_loss is not None
@@ -172,6 +175,15 @@ def _facts(job: JobView) -> RenderableType:
             shown = value if isinstance(value, Text) else Text(output.printable(str(value)))
             rows.add_row(name, shown)
     return rows
+
+
+def _placed(job: JobView, found: PlanSet, capacities: dict[str, int]) -> str:
+    """Say where a job is and why it got that plan; "" before it was placed."""
+    if not job.devices or job.plan is None:
+        return ""
+    reason = choice.reason(found, job.plan, capacities)
+    where = f"{show.devices(job)}, plan {job.plan.id}"
+    return f"{where}: {reason}" if reason else where
 
 
 def _ran(job: JobView) -> str:
@@ -193,7 +205,7 @@ def _timeline_table(entries: tuple[TimelineEntry, ...]) -> Table:
     )
 
 
-def _why(job: JobView, pending: ExplainView) -> Text:
+def _why(job: JobView, pending: ExplainView, placed: str) -> Text:
     lines = [f"{job.id} {job.name} is {job.state}"]
     if pending.reason or pending.message:
         lines.append(": ".join(filter(None, (pending.reason, pending.message))))
@@ -201,8 +213,8 @@ def _why(job: JobView, pending: ExplainView) -> Text:
         lines.append(f"nearest: {pending.nearest}")
     if pending.position is not None and job.state not in TERMINAL:
         lines.append(f"position in the queue: {pending.position}")
-    if job.devices:
-        lines.append(f"it has {show.devices(job)}")
+    if placed:
+        lines.append(f"placed on {placed}")
     return Text("\n".join(output.printable(line) for line in lines))
 
 
