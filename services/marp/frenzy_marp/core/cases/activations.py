@@ -71,18 +71,20 @@ def _norms(block: Block) -> float:
     """
     model, frozen = block.run.model, block.run.training.method is not word.Method.FULL
     one_input = block.kernels.stream_bytes
+    gemma = model.family in {word.Family.GEMMA, word.Family.GEMMA2}  # weights in fp32 too
     if not block.kernels.fused_norm:
-        one_input = 4 if frozen else 4 + block.element
+        one_input = 4 if frozen else 4 + (4 if gemma else block.element)
     casts = block.kernels.stream_bytes > block.element
     readers = 3 if casts and not block.kernels.fused_qkv else 1
     outputs = readers * block.trained(*_QKV)
     readers = 2 if casts and model.gated_mlp else 1
-    outputs += readers * block.trained(word.Target.GATE, word.Target.UP)
+    if model.family is not word.Family.FALCON:  # whose one norm feeds both
+        outputs += readers * block.trained(word.Target.GATE, word.Target.UP)
     count = 4 if model.family is word.Family.GEMMA2 else 2
     inputs = 1 if model.family in _PARALLEL_RESIDUAL else count
     kept = (inputs * one_input + outputs * block.element) * block.stream
     if model.family is word.Family.QWEN3:  # a norm on query and key
-        kept += (one_input + block.element) * (block.query + block.key)
+        kept += one_input * (block.query + block.key)
     return kept
 
 

@@ -6,6 +6,8 @@ from frenzy_marp.core.cases import vocabulary as word
 from frenzy_marp.core.cases.block import Block
 
 _NO_DROPOUT: Final = frozenset({word.Family.OPT, word.Family.BLOOM})  # 0 in their configs
+# Softmax in the precision of the scores, unless autocast makes it fp32.
+_PLAIN_SOFTMAX: Final = frozenset({word.Family.GPT2, word.Family.BERT, word.Family.FALCON})
 _STATISTICS: Final = 4  # log-sum-exp of a row of scores, fp32
 
 
@@ -16,8 +18,7 @@ def attention_bytes(block: Block) -> float:
     kept = element * (2 * query + key + value)
     if _repeats_heads(block):
         kept = element * 4 * query
-    if block.kernels.whole_qkv or (block.kernels.fused_qkv and block.run.model.max_positions == 0):
-        kept += element * (query + key)  # value is a view of the whole projection
+    kept += element * _projection(block)
     if block.kernels.packed_attention:
         kept += element * (query + key + value)
         if block.run.parallelism.sequence_parallel:  # inputs of the block's four exchanges
@@ -33,15 +34,32 @@ def scores_bytes(block: Block) -> float:
     """Return the written-out scores: probabilities, dropout mask, dropped copy.
 
     Megatron in 16 bit: 2 + 1 + 2 bytes, the 5 a s of Korthikanti et al. Hugging Face's softmax is
-    fp32 with a 16-bit copy; GPT-2's only under autocast.
+    fp32 with a 16-bit copy, in some families under autocast only; Gemma 2 caps its scores.
     """
     run, element = block.run, block.element
     length = run.training.sequence_length / run.parallelism.context
     mask = 1 if block.drops() and run.model.family not in _NO_DROPOUT else 0
-    upcast = run.training.autocast or run.model.family is not word.Family.GPT2
+    upcast = run.training.autocast or run.model.family not in _PLAIN_SOFTMAX
+    capped = element if run.model.family is word.Family.GEMMA2 else 0
     if block.kernels.hugging_face and element == 2 and upcast:
-        return block.heads * length * (4 + element + mask)
-    return block.heads * length * (element + mask * (1 + element))
+        return block.heads * length * (4 + element + mask + capped)
+    return block.heads * length * (element + mask * (1 + element) + capped)
+
+
+def _projection(block: Block) -> float:
+    """Return the width of a fused projection that outlives its rotated query and key.
+
+    Value is a view of it. GPT-NeoX also copies the value for fused attention, and keeps nothing
+    of the projection where scores are written out. Without rotary positions all are views.
+    """
+    if not block.kernels.whole_qkv and not block.kernels.fused_qkv:
+        return 0.0
+    if block.kernels.hugging_face and block.run.model.max_positions > 0:
+        return 0.0
+    if block.kernels.hugging_face and block.run.model.family is word.Family.GPT_NEOX:
+        eager = block.run.training.attention is word.AttentionKernel.EAGER
+        return 0.0 if eager else block.query + block.key + block.value
+    return block.query + block.key
 
 
 def _repeats_heads(block: Block) -> bool:

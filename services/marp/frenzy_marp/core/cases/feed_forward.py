@@ -5,6 +5,7 @@ from typing import Final
 from frenzy_marp.core.cases import vocabulary as word
 from frenzy_marp.core.cases.block import Block
 
+_GELU_NEW: Final = frozenset({word.Family.GPT2, word.Family.PHI})  # in transformers
 _WRITTEN_OUT_GELU: Final = 5  # tensors of the inner width: cube, tanh, sums and products
 
 
@@ -69,8 +70,11 @@ def _mlp(block: Block, inner: float, *, looped: bool = False) -> float:
     if block.run.model.gated_mlp:
         inside = 2 if block.kernels.fused_gate else 3
         return block.element * inner * (inside + product)
-    if block.run.model.family is word.Family.GPT2 and not block.kernels.compiled:
+    family, eager = block.run.model.family, block.kernels.hugging_face
+    if family in _GELU_NEW and eager and not block.kernels.compiled:
         return block.element * inner * _WRITTEN_OUT_GELU
+    if family is word.Family.OPT:
+        return block.element * inner  # ReLU keeps its output only, the next matrix's input
     return block.element * inner * (1 + product)
 
 
