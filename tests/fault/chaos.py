@@ -30,7 +30,9 @@ _CANCELLED = 0.1  # of the jobs
 _REPEATED = 0.2  # of the submissions
 # Kinds of blows, and how often each is chosen beside the others.
 _BLOWS = {"kill": 6, "freeze": 4, "point": 3, "several": 2, "server": 2, "shim": 1}
-_LONG_FREEZE_S = 26.0  # beyond the nodes' own limit and the margin: the node is lost and comes back
+# Beyond the nodes' own limit and its margin. A node is lost and comes back; without schedulers
+# every node ends its ranks by itself.
+_LONG_FREEZE_S = 26.0
 
 
 @dataclass(kw_only=True)
@@ -90,7 +92,7 @@ class Chaos:
 
     def _strike(self, choice: random.Random) -> None:
         services = sorted(self.deployment.services)
-        weights = {**_BLOWS, "long": 0.5 if self.long_freezes else 0}
+        weights = {**_BLOWS, "long": 1 if self.long_freezes else 0}
         match choice.choices(tuple(weights), tuple(weights.values()))[0]:
             case "kill":
                 self._kill(choice.choice(services))
@@ -107,19 +109,22 @@ class Chaos:
                     self._note("kill", "shim")
                     self.deployment.send_to(choice.choice(shims), signal.SIGKILL)
             case "freeze":
-                self._freeze(choice.choice((*services, *SERVERS)), choice.uniform(0.2, 4.0))
+                self._freeze(choice.uniform(0.2, 4.0), choice.choice((*services, *SERVERS)))
             case "long":
-                self._freeze(choice.choice(NODES), _LONG_FREEZE_S)
+                schedulers = [name for name in services if name.startswith("scheduler")]
+                self._freeze(_LONG_FREEZE_S, *choice.choice(([choice.choice(NODES)], schedulers)))
 
     def _kill(self, name: str) -> None:
         self._note("kill", name)
         self.deployment.kill(name)
 
-    def _freeze(self, name: str, seconds: float) -> None:
-        self._note("freeze", name)
-        self.deployment.send(name, signal.SIGSTOP)
+    def _freeze(self, seconds: float, *names: str) -> None:
+        for name in names:
+            self._note("freeze" if seconds < _LONG_FREEZE_S else "freeze long", name)
+            self.deployment.send(name, signal.SIGSTOP)
         time.sleep(seconds)
-        self.deployment.send(name, signal.SIGCONT)
+        for name in names:
+            self.deployment.send(name, signal.SIGCONT)
 
     def _note(self, what: str, whom: str) -> None:
         self.blows[f"{what} {whom}"] += 1

@@ -8,9 +8,13 @@ import fcntl
 import json
 import os
 import pathlib
+import signal
+import sys
 import time
 
 _TICK_S = 0.05
+_SAVING_TICKS = 8
+_STOPPED = 143  # what a rank says that has saved and left as it was asked to
 
 
 def main() -> None:
@@ -33,11 +37,23 @@ def main() -> None:
         about = {"job": plan["job"], "attempt": plan["attempt"], "rank": rank}
         say(file, "start", **about, node=node, device=device, contested=contested)
         seconds = "TEST_SECONDS" if plan["attempt"] == 1 else "TEST_LATER_SECONDS"
-        until = time.monotonic() + float(os.environ[seconds])
-        while time.monotonic() < until:
-            time.sleep(_TICK_S)
-            say(file, "alive")
+        code = live(file, float(os.environ[seconds]))
         say(file, "stop")
+    sys.exit(code)
+
+
+def live(file, seconds: float) -> int:
+    """Show signs of life; after SIGTERM go on for a while, as one does who saves."""
+    terms: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: terms.append(number))
+    until = time.monotonic() + seconds
+    while not terms and time.monotonic() < until:
+        time.sleep(_TICK_S)
+        say(file, "alive")
+    for _ in range(_SAVING_TICKS if terms else 0):
+        time.sleep(_TICK_S)
+        say(file, "alive")
+    return _STOPPED if terms else 0
 
 
 def say(file, kind: str, **fields: object) -> None:
