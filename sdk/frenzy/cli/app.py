@@ -8,6 +8,7 @@ from typing import Final
 
 import typer
 
+from frenzy import extras
 from frenzy.cli import exits
 from frenzy_shared.errors import FrenzyError
 
@@ -16,6 +17,10 @@ COMMANDS: Final = {
     "up": ("local:up", "Start everything on this machine."),
     "down": ("local:down", "Drain and stop what `frenzy up` started."),
     "demo": ("demo:demo", "Train four real jobs on an emulated mixed cluster and watch them."),
+    "estimate": (
+        "estimate:estimate",
+        "Predict the memory of training a model, by term and by moment. Needs no server.",
+    ),
     "plan": ("submit:plan", "Show ranked plans for a job on this cluster. No side effects."),
     "submit": ("submit:submit", "Submit a job and follow it."),
     "list": ("jobs:list_", "List jobs, newest first."),
@@ -61,6 +66,11 @@ def run(arguments: Sequence[str]) -> int:
     except FrenzyError as error:
         say_error(error)
         return exits.of_error(error)
+    except ModuleNotFoundError as error:
+        if not extras.is_optional(error.name):
+            raise
+        say_error(extras.not_installed([error.name or ""]))
+        return exits.Exit.ERROR
     return exits.Exit.OK
 
 

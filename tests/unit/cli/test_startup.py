@@ -34,3 +34,10 @@ def test_help_of_a_command_imports_no_server_package():
     assert code == 0
     assert "--dry-run" in out
     assert modules & {"torch", "nats", "redis", "fastapi", "pydantic_settings", "numpy"} == set()
+
+
+def test_help_of_an_estimate_works_in_the_bare_client():
+    code, out, modules = imported("estimate", "--help")
+    assert code == 0
+    assert "--micro-batch" in out
+    assert "numpy" not in modules

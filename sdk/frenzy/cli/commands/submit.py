@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from frenzy.cli import exits, output, show, watching
-from frenzy.cli.options import File, Format, NoInput, Output, Project, Quiet, Url, Yes
+from frenzy.cli.commands.estimate import plan_offline
+from frenzy.cli.options import File, FileArgument, Format, NoInput, Output, Project, Quiet, Url, Yes
 from frenzy.client import Client
 from frenzy.errors import NoFeasiblePlan
 from frenzy.job import Job
@@ -18,27 +19,35 @@ from frenzy_shared.messages.yaml import load_yaml
 
 
 def plan(
-    file: File, *, output_: Output = Format.TABLE, project: Project = "default", url: Url = None
+    path: FileArgument = None,
+    *,
+    file: File = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(help="Plan for this cluster file (YAML) instead, without a server."),
+    ] = None,
+    output_: Output = Format.TABLE,
+    project: Project = "default",
+    url: Url = None,
 ) -> None:
     """Show ranked plans for a job on this cluster. No side effects."""
-    with Client(url) as client:
-        with output.err().status("planning"):
-            found = client.plan(_spec(file), project=project)
-        if output_ in (Format.JSON, Format.YAML):
-            output.write_data(to_json(found), output_)
-        elif output_ is Format.NAME:
-            sys.stdout.writelines(f"{item.id}\n" for item in found.plans)
-        else:
-            capacities = show.capacities(client.nodes())
-            limit = 20 if output_ is Format.WIDE else 3
-            output.out().print(show.plans(found, capacities, limit=limit))
+    if cluster is not None:
+        found, capacities = plan_offline(_spec(path, file).preview(), cluster)
+        _write_plans(found, capacities, output_)
+    else:
+        with Client(url) as client:
+            with output.err().status("planning"):
+                found = client.plan(_spec(path, file), project=project)
+            drawn = output_ in (Format.TABLE, Format.WIDE)
+            _write_plans(found, show.capacities(client.nodes()) if drawn else {}, output_)
     if not found.feasible:
         raise typer.Exit(exits.Exit.INFEASIBLE)
 
 
 def submit(
-    file: File,
+    path: FileArgument = None,
     *,
+    file: File = None,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Do not follow the job's log.")
     ] = False,
@@ -64,7 +73,7 @@ def submit(
     ask). Writes the job's id to stdout, then follows its log; Ctrl-C stops following, not the job.
     """
     with Client(url) as client:
-        spec = _spec(file)
+        spec = _spec(path, file)
         with output.err().status("planning"):
             found = client.plan(spec, project=project)
         if not quiet:
@@ -73,20 +82,36 @@ def submit(
             raise _infeasible(found)
         if dry_run:
             return
-        if (
-            not (yes or no_input)
-            and output.interactive()
-            and not typer.confirm("Submit this job?", default=True, err=True)
-        ):
-            output.err().print("nothing was submitted")
-            raise typer.Exit(exits.Exit.ERROR)
+        if not (yes or no_input) and output.interactive():
+            _confirm()
         with output.err().status("packing and sending"):
             job = client.submit(
                 spec, project=project, idempotency_key=idempotency_key, force_queue=force_queue
             )
         _announce(client, job, output_, quiet=quiet)
         if not detach:
-            watching.follow_to_end(job, machine=output_ is not Format.TABLE)
+            watching.follow_to_end(job, machine=output_ is not Format.TABLE, quiet=quiet)
+
+
+def _write_plans(found: PlanSet, capacities: dict[str, int], output_: Format) -> None:
+    if output_ in (Format.JSON, Format.YAML):
+        output.write_data(to_json(found), output_)
+    elif output_ is Format.NAME:
+        sys.stdout.writelines(f"{item.id}\n" for item in found.plans)
+    else:
+        limit = None if output_ is Format.WIDE else 3
+        output.out().print(show.plans(found, capacities, limit=limit))
+
+
+def _confirm() -> None:
+    try:
+        agreed = typer.confirm("Submit this job?", default=True, err=True)
+    except typer.Abort:  # Ctrl-C or Ctrl-D
+        sys.stderr.write("\ncancelled; nothing was submitted\n")
+        raise typer.Exit(exits.Exit.INTERRUPTED) from None
+    if not agreed:
+        output.err().print("nothing was submitted")
+        raise typer.Exit(exits.Exit.ERROR)
 
 
 def _announce(client: Client, job: Job, output_: Format, *, quiet: bool) -> None:
@@ -105,7 +130,13 @@ def _infeasible(found: PlanSet) -> NoFeasiblePlan:
     return NoFeasiblePlan(message, suggestions=(*hints, "--force-queue waits for new nodes"))
 
 
-def _spec(file: str) -> LocalSpec:
+def _spec(path: str | None, option: str | None) -> LocalSpec:
+    """Read the job file, named as the argument or with -f."""
+    file = path if option is None else option
+    if file is None:
+        raise typer.BadParameter("name the job file: frenzy submit job.yaml", param_hint="FILE")
+    if path is not None and option is not None:
+        raise typer.BadParameter("name one job file, not one here and one with -f", param_hint=path)
     if file == "-":
         return localize(load_yaml(sys.stdin.read(), "<stdin>"), Path.cwd())
     return read(file)

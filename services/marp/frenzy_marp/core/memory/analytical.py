@@ -22,27 +22,27 @@ def predict_peak(
     cuda: bool = False,
 ) -> Peak:
     """Predict the peak of the worst rank of a data-parallel run; ``cuda``: see ``Sharding``."""
-    element = element_bytes(plan.precision)
-    floor = floor_of(
-        model, attention, length, element=element, stage=plan.zero_stage, ranks=plan.data
-    ).at(plan.micro_batch_size)
-    if floor > COUNTABLE:
-        return Peak(floor, "every moment", (MemoryTerm(name="at least", size_bytes=floor),))
-    workload = workload_of(
-        model,
-        attention,
-        length,
-        element=element,
-        bucket=plan.reduce_bucket_elements,
-        micro_batches=(plan.micro_batch_size,),
-    )
-    sharding = Sharding(
-        stage=plan.zero_stage,
-        ranks=plan.data,
-        accumulates=plan.gradient_accumulation_steps > 1,
-        cuda=cuda,
-    )
-    return _predictor(workload).peak(sharding, plan.activation_checkpointing, 0)
+    found = _prepared(model, attention, length, plan, cuda=cuda)
+    if isinstance(found, Peak):
+        return found
+    predictor, sharding = found
+    return predictor.peak(sharding, plan.activation_checkpointing, 0)
+
+
+def predict_moments(
+    model: ModelArchitecture,
+    attention: Attention,
+    length: int,
+    plan: ParallelismPlan,
+    *,
+    cuda: bool = False,
+) -> list[Peak]:
+    """Predict the peak of every moment of a run, from the model's building on."""
+    found = _prepared(model, attention, length, plan, cuda=cuda)
+    if isinstance(found, Peak):
+        return [found]
+    predictor, sharding = found
+    return predictor.moments(sharding, plan.activation_checkpointing, 0)
 
 
 def workload_of(
@@ -112,6 +112,38 @@ def persistence_threshold(model: ModelArchitecture) -> int:
     """Return the elements up to which ZeRO-3 keeps a parameter whole: norms and biases."""
     widest = max(model.intermediate_size, 3 * model.hidden_size)
     return widest if model.attention_bias or model.mlp_bias else model.hidden_size
+
+
+def _prepared(
+    model: ModelArchitecture,
+    attention: Attention,
+    length: int,
+    plan: ParallelismPlan,
+    *,
+    cuda: bool,
+) -> tuple[Predictor, Sharding] | Peak:
+    """Return what predicts a plan, or at once its floor where that is beyond any device."""
+    element = element_bytes(plan.precision)
+    floor = floor_of(
+        model, attention, length, element=element, stage=plan.zero_stage, ranks=plan.data
+    ).at(plan.micro_batch_size)
+    if floor > COUNTABLE:
+        return Peak(floor, "every moment", (MemoryTerm(name="at least", size_bytes=floor),))
+    workload = workload_of(
+        model,
+        attention,
+        length,
+        element=element,
+        bucket=plan.reduce_bucket_elements,
+        micro_batches=(plan.micro_batch_size,),
+    )
+    sharding = Sharding(
+        stage=plan.zero_stage,
+        ranks=plan.data,
+        accumulates=plan.gradient_accumulation_steps > 1,
+        cuda=cuda,
+    )
+    return _predictor(workload), sharding
 
 
 @lru_cache(maxsize=64)

@@ -7,6 +7,7 @@ is the highest row: a matrix product in which sum and maximum stand for product 
 """
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -132,20 +133,20 @@ def activations(
     return Activations(saved, working, common, saved + working + common)
 
 
-def moment_of(point: int, anatomy: Anatomy, rows: tuple[int, ...]) -> str:
-    """Return the name of the moment that a point belongs to."""
+def moments_of(anatomy: Anatomy, rows: tuple[int, ...]) -> list[tuple[str, slice]]:
+    """Return the moments of a step in order, each with the points that belong to it."""
     counts = (
         (_FORWARD, 1),
         (_LOSS, 2 * anatomy.in_head + 2),
         (_LAYER, len(rows) * anatomy.points_of_layer),
         (_EMBEDDING, 2 * anatomy.in_embedding + 1),
         (_REDUCTION, 1),
+        (_STEP, 1),
     )
-    for name, count in counts:
-        if point < count:
-            return name
-        point -= count
-    return _STEP
+    ends = list(accumulate(count for _, count in counts))
+    return [
+        (name, slice(end - count, end)) for (name, count), end in zip(counts, ends, strict=True)
+    ]
 
 
 def _highest_rows(layers: Bytes) -> tuple[int, ...]:

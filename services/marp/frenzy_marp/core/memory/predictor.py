@@ -14,7 +14,7 @@ from frenzy_marp.core.memory.moments import (
     Held,
     activations,
     held,
-    moment_of,
+    moments_of,
 )
 from frenzy_marp.core.memory.program import Profile, block_of, ends_of
 from frenzy_marp.core.memory.sizes import Bytes
@@ -118,16 +118,32 @@ class Predictor:
         """Return the peak of one micro-batch with its moment and terms."""
         shared = self._shared_of(sharding)
         beside = self._activations_of(sharding, checkpointing, shared.rows)
-        states = shared.states
         live = shared.sizes + beside.sizes[:, column]
         point = int(live.argmax())
-        size = states.resident + int(live[point])
-        if states.initialisation > size:
-            size = states.initialisation
-            return Peak(
-                size, "initialisation", _terms({"model and engine while being built": size})
-            )
-        temporaries = states.step_temporaries if point == len(live) - 1 else 0
+        if shared.states.initialisation > shared.states.resident + int(live[point]):
+            return _initialisation(shared.states)
+        parts = moments_of(self._anatomy, shared.rows)
+        name = next(name for name, points in parts if point < points.stop)
+        return self._peak_at(name, point, shared, beside, column)
+
+    def moments(
+        self, sharding: Sharding, checkpointing: ActivationCheckpointing, column: int
+    ) -> list[Peak]:
+        """Return the peak of every moment of a run, in their order."""
+        shared = self._shared_of(sharding)
+        beside = self._activations_of(sharding, checkpointing, shared.rows)
+        live = shared.sizes + beside.sizes[:, column]
+        found = [_initialisation(shared.states)]
+        for name, points in moments_of(self._anatomy, shared.rows):
+            point = points.start + int(live[points].argmax())
+            found.append(self._peak_at(name, point, shared, beside, column))
+        return found
+
+    def _peak_at(
+        self, name: str, point: int, shared: _Shared, beside: Activations, column: int
+    ) -> Peak:
+        states = shared.states
+        temporaries = states.step_temporaries if point == len(shared.sizes) - 1 else 0
         terms = _terms(
             {
                 "weights": states.weights,
@@ -140,7 +156,7 @@ class Predictor:
                 "batch and constants": int(beside.common[column]),
             }
         )
-        return Peak(size, moment_of(point, self._anatomy, shared.rows), terms)
+        return Peak(sum(term.size_bytes for term in terms), name, terms)
 
     def _shared_of(self, sharding: Sharding) -> _Shared:
         found = self._shared.get(sharding)
@@ -258,6 +274,11 @@ class Predictor:
     @cached_property
     def _constants_and_mask(self) -> Bytes:
         return self._constants + self._mask
+
+
+def _initialisation(states: States) -> Peak:
+    size = states.initialisation
+    return Peak(size, "initialisation", _terms({"model and engine while being built": size}))
 
 
 def _terms(named: dict[str, int]) -> tuple[MemoryTerm, ...]:

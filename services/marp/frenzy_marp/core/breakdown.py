@@ -1,0 +1,100 @@
+"""The memory of one exact plan, term by term and moment by moment."""
+
+from dataclasses import dataclass, replace
+
+from frenzy_marp.core.candidates import precision_of
+from frenzy_marp.core.deepspeed_config import bucket_elements
+from frenzy_marp.core.memory.analytical import predict_moments, predict_peak
+from frenzy_marp.core.memory.estimate import DeviceTraits, estimate
+from frenzy_marp.core.memory.predictor import Peak
+from frenzy_shared.catalog.gpus import GpuModel, all_gpus
+from frenzy_shared.domain.model import TrainingSetup
+from frenzy_shared.domain.plan import (
+    ActivationCheckpointing,
+    MemoryEstimate,
+    ParallelismPlan,
+    Precision,
+)
+from frenzy_shared.errors import InvalidSpec
+
+_ANY_CAPABILITY = "8.0"  # what surrounds the tensors differs little between architectures
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """One plan's memory. ``moments`` are in their order: building the model comes first."""
+
+    plan: ParallelismPlan
+    memory: MemoryEstimate
+    moments: tuple[Peak, ...]
+
+
+def exact_plan(setup: TrainingSetup, gpu: GpuModel | None) -> ParallelismPlan:
+    """Return the plan that the pins describe.
+
+    What is not pinned: one device, ZeRO-1, the whole share of a device as micro-batch, no
+    checkpointing, the best precision of ``gpu`` (bf16 when none is given).
+
+    Raises:
+        InvalidSpec: the pins cannot make up the global batch, or the GPU lacks the precision.
+    """
+    pins, batch = setup.pins, setup.global_batch_size
+    devices = pins.device_count or 1
+    share, left_over = divmod(batch, devices)
+    if left_over or not share:
+        raise InvalidSpec(f"global batch {batch} cannot be split evenly over {devices} devices")
+    micro_batch = pins.micro_batch_size or share
+    if share % micro_batch:
+        raise InvalidSpec(
+            f"micro-batch {micro_batch} does not divide the {share} sequences of a device"
+        )
+    return ParallelismPlan(
+        zero_stage=1 if pins.zero_stage is None else pins.zero_stage,
+        data=devices,
+        tensor=1,
+        pipeline=1,
+        micro_batch_size=micro_batch,
+        gradient_accumulation_steps=share // micro_batch,
+        precision=_precision(setup, gpu),
+        activation_checkpointing=pins.activation_checkpointing or ActivationCheckpointing.NONE,
+        reduce_bucket_elements=bucket_elements(setup.model),
+    )
+
+
+def breakdown(setup: TrainingSetup, plan: ParallelismPlan, gpu: GpuModel | None) -> Breakdown:
+    """Predict the memory of a plan on ``gpu``, or on any CUDA device."""
+    emulated = gpu is not None and gpu.emulated
+    asked = (setup.model, setup.attention, setup.sequence_length, plan)
+    peak = predict_peak(*asked, cuda=not emulated)
+    moments = predict_moments(*asked, cuda=not emulated)
+    return Breakdown(plan, estimate(peak, _traits(gpu, plan)), tuple(moments))
+
+
+def smallest_cards(setup: TrainingSetup, plan: ParallelismPlan, limit: int) -> tuple[GpuModel, ...]:
+    """Return the smallest GPUs of the catalogue that have the plan's precision and hold it."""
+    peak = predict_peak(setup.model, setup.attention, setup.sequence_length, plan, cuda=True)
+    pins = replace(setup.pins, precision=plan.precision)
+    holding = [
+        gpu
+        for gpu in all_gpus()
+        if precision_of(gpu, pins) is not None
+        and estimate(peak, _traits(gpu, plan)).required.high <= gpu.memory_bytes
+    ]
+    return tuple(sorted(holding, key=lambda gpu: gpu.memory_bytes)[:limit])
+
+
+def _precision(setup: TrainingSetup, gpu: GpuModel | None) -> Precision:
+    if gpu is None:
+        return setup.pins.precision or Precision.BF16
+    found = precision_of(gpu, setup.pins)
+    if found is None:
+        raise InvalidSpec(f"{gpu.name} does not compute in {setup.pins.precision}")
+    return found
+
+
+def _traits(gpu: GpuModel | None, plan: ParallelismPlan) -> DeviceTraits:
+    return DeviceTraits(
+        emulated=gpu is not None and gpu.emulated,
+        compute_capability=_ANY_CAPABILITY if gpu is None else gpu.compute_capability,
+        ranks=plan.world_size,
+    )
