@@ -50,7 +50,9 @@ class Incoming:
         fact = fact_of(evidence)
         if fact is None:
             return
-        op = f"{message.stream}:{message.sequence}"
+        # Not the stream's number: a stream that was made again counts from 1, and the store would
+        # take new evidence for old.
+        op = f"evidence:{evidence.node}:{evidence.sequence}"
         parent = evidence.traceparent or message.headers.get("traceparent", "")
         with self.telemetry.span(
             f"scheduler.{evidence.kind}", parent=parent, job=evidence.job, node=evidence.node

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.support.scheduler import Bench, cancel_job, plan_job
+from tests.support.scheduler import Bench, cancel_job, message, plan_job
 from tests.support.scheduling import plan
 
 from frenzy_shared.domain.cluster import kinds_digest, summarize_kinds
@@ -15,6 +15,7 @@ from frenzy_shared.messages import subjects
 from frenzy_shared.messages.codec import to_json
 from frenzy_shared.messages.v1 import (
     DesiredSet,
+    Evidence,
     EvidenceKind,
     ExplainReply,
     ExplainRequest,
@@ -313,6 +314,29 @@ async def test_what_is_no_evidence_goes_to_the_dead_letters(bench):
     await bench.bus.publish(subjects.evidence("n1", "exited"), b"{}", message_id="x")
     await bench.quiet()
     assert await bench.bus.last_sequence(subjects.DLQ_STREAM) == 1
+
+
+async def test_evidence_counts_after_its_stream_was_made_again(bench):
+    """The new stream counts from 1: its numbers were seen before, the evidence was not."""
+    first, second = await bench.node("n1"), await bench.node("n2")
+    for job in ("j1", "j2"):
+        await bench.queue(job)
+    await bench.turn()
+    for number, agent in enumerate((first, second), start=1):
+        (attempt,) = (await agent.beat()).attempts
+        prepared = Evidence(
+            kind=EvidenceKind.PREPARED,
+            node=agent.node,
+            epoch=agent.epoch,
+            sequence=number,
+            time_ms=1,
+            job=attempt.job,
+            project="default",
+            attempt=1,
+            rendezvous="127.0.1.1:29500",
+        )
+        await bench.scheduler._incoming.evidence(message(prepared, sequence=1))
+    assert [await bench.state(job) for job in ("j1", "j2")] == ["STARTING", "STARTING"]
 
 
 async def test_metrics_count_states_reasons_and_nodes(bench):
