@@ -29,6 +29,9 @@ Url: TypeAlias = Annotated[
 Project: TypeAlias = Annotated[str, typer.Option("--project", help="The job's project.")]
 JobArgument: TypeAlias = Annotated[str, typer.Argument(metavar="JOB", help="A job's id.")]
 JobArguments: TypeAlias = Annotated[list[str], typer.Argument(metavar="JOB...", help="Jobs' ids.")]
+FileArgument: TypeAlias = Annotated[
+    str | None, typer.Argument(metavar="FILE", help="The job file (YAML); - reads standard input.")
+]
 File: TypeAlias = Annotated[
-    str, typer.Option("--file", "-f", help="The job file (YAML); - reads standard input.")
+    str | None, typer.Option("--file", "-f", metavar="FILE", help="The same as the argument FILE.")
 ]

@@ -2,13 +2,14 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import typer
 
 from frenzy.cli import exits, output, show
+from frenzy.cli.news import News
 from frenzy.job import Job
-from frenzy.streams import LogGap
+from frenzy.streams import LogEntry, LogGap
 from frenzy_shared.domain.job import JobState
 
 
@@ -32,21 +33,31 @@ def follow_to_end(
     attempt: int | None = None,
     tail: int | None = None,
     machine: bool = False,
+    quiet: bool = False,
 ) -> None:
     """Write the log as it comes, then exit with the job's outcome.
 
-    With ``machine`` the log goes to stderr, so that stdout holds only data.
+    With ``machine`` the log goes to stderr, so that stdout holds only data. Unless ``quiet``,
+    stderr tells the job's state and why it waits.
     """
     stream = sys.stderr if machine else sys.stdout
-    with detachable(job):
+    with detachable(job), nullcontext() if quiet else News(job):
+        several = attempt is None and job.view.attempt > 1
         for entry in job.log_entries(rank=rank, attempt=attempt, tail=tail):
             if isinstance(entry, LogGap):
                 sys.stderr.write(f"[log lines are missing: {entry.detail}]\n")
                 continue
-            stream.write(f"[{entry.attempt}.{entry.rank}] {entry.text}\n")
+            several = several or (attempt is None and entry.attempt > 1)
+            stream.write(prefix(entry, several=several) if rank is None else "")
+            stream.write(f"{entry.text}\n")
             stream.flush()
         view = job.wait()
     line = f"{view.id} {view.state}"
     line += f" ({view.reason}) {view.message}" if view.state is not JobState.SUCCEEDED else ""
     output.err().print(output.printable(line.rstrip()), style=show.state(view.state).style)
     raise typer.Exit(exits.of_job(view.state, view.reason))
+
+
+def prefix(entry: LogEntry, *, several: bool) -> str:
+    """Name who wrote a line: its rank, and its attempt too when there are ``several``."""
+    return f"[{entry.attempt}.{entry.rank}] " if several else f"[{entry.rank}] "

@@ -100,6 +100,11 @@ class LineTable:
         if self.tail is not None and len(numbers) > 2 * self.tail + 64:
             self._shrink(line.source, self.tail)
 
+    @property
+    def attempts(self) -> int:
+        """Return how many attempts wrote lines."""
+        return len({attempt for attempt, _ in self._lines})
+
     def merged(self) -> Iterator[Line | Gap]:
         """Yield all ranks' lines by time, each rank's in the order of its numbers."""
         ranks = [self._rank(source) for source in sorted(self._lines)]
@@ -126,10 +131,16 @@ class LineTable:
             self.size_bytes -= _size(numbers.pop(number))
 
 
-def render(items: Iterable[Line | Gap], *, name_ranks: bool) -> Iterator[str]:
-    """Yield lines of text; ``name_ranks`` puts ``[<rank>] `` before each."""
+def render(
+    items: Iterable[Line | Gap], *, name_ranks: bool, name_attempts: bool = False
+) -> Iterator[str]:
+    """Yield lines of text; ``name_ranks`` puts ``[<rank>] `` before each.
+
+    With ``name_attempts`` too, that is ``[<attempt>.<rank>] ``.
+    """
     for item in items:
-        prefix = f"[{item.rank}] " if name_ranks else ""
+        source = f"{item.attempt}.{item.rank}" if name_attempts else f"{item.rank}"
+        prefix = f"[{source}] " if name_ranks else ""
         if isinstance(item, Gap):
             yield f"{prefix}[lines {item.first}-{item.last} are missing]\n"
         else:

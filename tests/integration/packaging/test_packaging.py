@@ -50,13 +50,7 @@ def test_the_sdist_holds_licence_and_tests(built):
 
 def test_the_bare_client_install_works_alone(built, tmp_path):
     """Only the base dependencies are importable: the CLI answers and the SDK imports."""
-    home = tmp_path / "venv"
-    venv.create(home, with_pip=False)
-    python = home / "bin" / "python"
-    target = next((home / "lib").glob("python3*")) / "site-packages"
-    with zipfile.ZipFile(built[1]) as wheel:
-        wheel.extractall(target)
-    link_distributions(base_dependencies(), target)
+    python = bare_client(built[1], tmp_path)
     code = (
         "import importlib.util as u, frenzy, frenzy.cli\n"
         "from frenzy import Client, JobSpec\n"
@@ -71,6 +65,40 @@ def test_the_bare_client_install_works_alone(built, tmp_path):
         check=True,
     )
     assert "submit" in shown.stdout
+    for command, code, says in (
+        ("up", 1, "frenzy[all]"),
+        ("demo", 1, "frenzy[all]"),
+        ("simulate", 1, "frenzy[server]"),
+        ("doctor", 1, "frenzy[server]"),
+        ("down", 0, "nothing was running"),
+    ):
+        done = run_bare(python, tmp_path, command)
+        told = done.stdout + done.stderr
+        assert done.returncode == code, (command, told)
+        assert says in told, (command, told)
+        assert "Traceback" not in told, command
+
+
+def bare_client(wheel, folder):
+    home = folder / "venv"
+    venv.create(home, with_pip=False)
+    target = next((home / "lib").glob("python3*")) / "site-packages"
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(target)
+    link_distributions(base_dependencies(), target)
+    return home / "bin" / "python"
+
+
+def run_bare(python, home, command):
+    """Run a command without the user's folders and without the test run's PATH."""
+    return subprocess.run(
+        [str(python), "-I", "-c", "from frenzy.cli import main; main()", command],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"HOME": str(home), "PATH": "/usr/bin:/bin"},
+    )
 
 
 def base_dependencies():

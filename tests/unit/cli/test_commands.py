@@ -46,8 +46,8 @@ def planned(cli):
     return cli
 
 
-def log(number, text):
-    value = {"attempt": 1, "rank": 0, "number": number, "output": "stdout"}
+def log(number, text, attempt=1):
+    value = {"attempt": attempt, "rank": 0, "number": number, "output": "stdout"}
     return ("log", str(number), {**value, "text": text, "time": "t"})
 
 
@@ -115,8 +115,48 @@ def test_attached_submit_follows_to_the_outcome(planned, job_file):
     )
     result = planned("submit", "-f", job_file, "-y")
     assert result.code == 100
-    assert result.out == "job1\n[1.0] step 1\n"
+    assert result.out == "job1\n[0] step 1\n"
     assert "UserCodeError" in result.err
+
+
+def test_following_says_why_the_job_waits_once(planned, job_file):
+    waiting = PendingView(reason="WaitingForCapacity", message="needs 2, 1 is free")
+    planned.api.on("POST", "/jobs", ok(job_view(pending=waiting), 201))
+    planned.api.on("GET", "/jobs/job1/logs", sse(end="SUCCEEDED"))
+    planned.api.on("GET", "/jobs/job1", ok(job_view(state="SUCCEEDED")))
+    result = planned("submit", "-f", job_file, "-y")
+    assert result.err.count("job1 QUEUED (WaitingForCapacity) needs 2, 1 is free") == 1
+    assert "QUEUED" not in planned("submit", "-f", job_file, "-y", "-q").err
+
+
+def test_the_job_file_is_the_argument_or_f_but_not_both(planned, job_file):
+    planned.api.on("POST", "/jobs", ok(job_view(), 201))
+    assert planned("submit", job_file, "-d", "-q").out == "job1\n"
+    assert planned("plan", job_file, "-o", "name").out == "p1\n"
+    both = planned("submit", job_file, "-f", job_file)
+    assert both.code == 2
+    assert "one job file" in both.err
+    assert planned("plan").code == 2
+
+
+@pytest.mark.parametrize("answer", [KeyboardInterrupt, EOFError])
+def test_ctrl_c_at_the_question_submits_nothing(planned, job_file, monkeypatch, answer):
+    def asked(_):
+        raise answer
+
+    monkeypatch.setattr("frenzy.cli.output.interactive", lambda: True)
+    monkeypatch.setattr("typer._click.termui.visible_prompt_func", asked)
+    result = planned("submit", job_file)
+    assert result.code == 130
+    assert "cancelled; nothing was submitted" in result.err
+    assert planned.api.sent("POST", "/jobs") == []
+
+
+def test_ctrl_c_while_waiting_lets_go(cli):
+    cli.api.on("GET", "/jobs/job1", ok(job_view(state="RUNNING")), KeyboardInterrupt())
+    result = cli("wait", "job1")
+    assert result.code == 130
+    assert "job job1 goes on" in result.err
 
 
 def test_submit_as_json_keeps_stdout_json(planned, job_file):
@@ -323,8 +363,18 @@ def test_logs_so_far_and_followed(cli):
     cli.api.on("GET", "/jobs/job1/logs", stream)
     result = cli("logs", "-f", "job1", "--rank", "0")
     assert result.code == 103
-    assert result.out == "[1.0] one\n"
+    assert result.out == "one\n"
     assert "missing" in result.err
+
+
+def test_attempts_are_named_once_there_are_several(cli):
+    cli.api.on("GET", "/jobs/job1", ok(job_view(state="SUCCEEDED")))
+    stream = sse(log(1, "one"), log(1, "again", attempt=2), end="SUCCEEDED")
+    cli.api.on("GET", "/jobs/job1/logs", stream)
+    assert cli("logs", "-f", "job1").out == "[0] one\n[2.0] again\n"
+    cli.api.on("GET", "/jobs/job1", ok(job_view(state="SUCCEEDED", attempt=2)))
+    assert cli("logs", "-f", "job1").out == "[1.0] one\n[2.0] again\n"
+    assert cli("logs", "-f", "job1", "--attempt", "2").out.startswith("[0] one\n")
 
 
 def test_ctrl_c_lets_go_of_a_followed_log(cli):

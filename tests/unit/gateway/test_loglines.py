@@ -65,6 +65,9 @@ def test_attempts_follow_each_other():
     table.add(line(1, attempt=2, time_ms=1))
     table.add(line(1, attempt=1, time_ms=9))
     assert [item.attempt for item in table.merged()] == [1, 2]
+    assert table.attempts == 2
+    shown = render(table.merged(), name_ranks=True, name_attempts=True)
+    assert list(shown) == ["[1.0] l1\n", "[2.0] l1\n"]
 
 
 def test_missing_lines_are_named():

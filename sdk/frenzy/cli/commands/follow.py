@@ -24,7 +24,9 @@ def logs(
 ) -> None:
     """Show what a job's ranks wrote.
 
-    With -f the exit code is the job's outcome; Ctrl-C stops following, not the job.
+    Each line begins with its [rank], or with [attempt.rank] once there are several attempts; with
+    --rank lines are shown as they were written. With -f the exit code is the job's outcome and
+    stderr tells its state; Ctrl-C stops following, not the job.
     """
     with Client(url) as client:
         handle = client.job(job)

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from frenzy.cli import choice, exits, output, show
+from frenzy.cli import choice, exits, output, show, watching
 from frenzy.cli.options import Format, JobArgument, JobArguments, Output, Quiet, Url
 from frenzy.client import Client
 from frenzy.errors import FrenzyError
@@ -130,7 +130,9 @@ def wait(
     outcome = exits.Exit.OK
     with Client(url) as client:
         for job in jobs:
-            view = client.job(job).wait(seconds)
+            handle = client.job(job)
+            with watching.detachable(handle):
+                view = handle.wait(seconds)
             outcome = outcome or exits.of_job(view.state, view.reason)
             if not quiet:
                 sys.stdout.write(f"{view.id} {view.state} {view.reason}".rstrip() + "\n")

@@ -10,19 +10,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from frenzy.cli import output
 from frenzy.cli.options import Format, Output, Quiet
 from frenzy_shared.domain.cluster import summarize_kinds
-from frenzy_shared.errors import Misconfigured
-
-try:
-    from frenzy_simulator.cluster import load_cluster, parse_cluster
-    from frenzy_simulator.compare import Comparison, as_json
-    from frenzy_simulator.metrics import Summary
-    from frenzy_simulator.scenario import Scenario
-    from frenzy_simulator.workload import Source
-except ModuleNotFoundError as missing:
-    raise Misconfigured(
-        f"frenzy simulate plans as MARP does, which needs {missing.name}",
-        suggestions=["pip install 'frenzy[server]'"],
-    ) from missing
+from frenzy_simulator.cluster import load_cluster, parse_cluster
+from frenzy_simulator.compare import Comparison, as_json
+from frenzy_simulator.metrics import Summary
+from frenzy_simulator.scenario import Scenario
+from frenzy_simulator.workload import Source
 
 # 64 GPUs of three generations, as published evaluations of heterogeneous schedulers use.
 _EXAMPLE: Final = {

@@ -136,7 +136,7 @@ def _spec(path: str | None, option: str | None) -> LocalSpec:
     if file is None:
         raise typer.BadParameter("name the job file: frenzy submit job.yaml", param_hint="FILE")
     if path is not None and option is not None:
-        raise typer.BadParameter("name one job file, not one here and one with -f", param_hint=path)
+        raise typer.BadParameter("name one job file, not a second one with -f", param_hint="FILE")
     if file == "-":
         return localize(load_yaml(sys.stdin.read(), "<stdin>"), Path.cwd())
     return read(file)

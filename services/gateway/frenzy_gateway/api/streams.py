@@ -37,14 +37,16 @@ async def get_logs(
     """Show a job's log as text; with ``Accept: text/event-stream`` follow it.
 
     ``tail`` is the number of last lines of each rank. Without ``rank`` each line of the text
-    starts with ``[<rank>] ``.
+    starts with ``[<rank>] ``, or with ``[<attempt>.<rank>] `` when several attempts wrote.
     """
     record = await service.record(caller, job)
     wanted = LogFilter(attempt=attempt, rank=rank)
     reader = service.reader
     if not _follows(request):
         table = await reader.log(record, wanted, tail)
-        return PlainTextResponse("".join(render(table.merged(), name_ranks=rank is None)))
+        several = table.attempts > 1
+        lines = render(table.merged(), name_ranks=rank is None, name_attempts=several)
+        return PlainTextResponse("".join(lines))
     _followers(request).check()
     last_id = request.headers.get("last-event-id")
     feed = LogFeed(
