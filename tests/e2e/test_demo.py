@@ -12,7 +12,7 @@ __all__ = ["installation"]
 KEYS = {
     *("name", "id", "state", "reason", "kind", "devices", "nodes", "zero_stage"),
     *("predicted_peak_bytes", "observed_peak_bytes", "loss_first", "loss_last"),
-    "tokens_per_second",
+    *("tokens_per_second", "predicted_tokens_per_second"),
 }
 
 

@@ -10,6 +10,7 @@ import typer
 
 from frenzy import extras
 from frenzy.cli import exits
+from frenzy.cli.hints import hints
 from frenzy_shared.errors import FrenzyError
 
 # name -> ("module:function" below frenzy.cli.commands, the first line of its docstring)
@@ -79,7 +80,7 @@ def say_error(error: FrenzyError) -> None:
     lines = [f"error: {error.message}"]
     if len(error.problems) > 1:
         lines += [f"  {item.pointer or '/'}: {item.detail}" for item in error.problems]
-    lines += [f"  try: {hint}" for hint in error.suggestions]
+    lines += [f"  try: {hint}" for hint in hints(error)]
     sys.stderr.write("\n".join(lines) + "\n")
 
 

@@ -12,16 +12,22 @@ from frenzy_shared.messages.http import JobView
 from frenzy_shared.units import format_bytes
 
 _TITLES: Final = (
-    "job",
-    "state",
-    "kind",
-    "where",
-    "ZeRO",
-    "predicted",
-    "observed",
-    "error",
-    "loss",
-    "tokens/s",
+    "\njob",
+    "\nstate",
+    "\nkind",
+    "\ngpu",
+    "\nZeRO",
+    "peak\npredicted",
+    "\nobserved",
+    "\nerror",
+    "\nloss",
+    "tokens/s\npredicted",
+    "\nobserved",
+)
+_EMULATED: Final = "emulated-"
+NOTES: Final = (
+    "error: predicted above (+) or below (-) observed, of observed. "
+    "tokens/s is the whole gang's; predicted speeds are priors, not yet learned from runs."
 )
 
 
@@ -36,7 +42,7 @@ class Outcome:
 def summary(outcomes: Sequence[Outcome]) -> Table:
     """Compare prediction and measurement, one line a rank."""
     rows = [row for outcome in outcomes for row in _rows(outcome)]
-    return output.table({title: [row[i] for row in rows] for i, title in enumerate(_TITLES)})
+    return output.rows_table(_TITLES, rows)
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:
@@ -58,6 +64,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "observed_peak_bytes": max(peaks, default=None),
         "loss_first": first.loss_first if first else None,
         "loss_last": first.loss_last if first else None,
+        "predicted_tokens_per_second": _predicted_speed(view) if view else None,
         "tokens_per_second": first.tokens_per_second if first else None,
     }
 
@@ -82,16 +89,21 @@ def _rows(outcome: Outcome) -> Iterator[tuple[object, ...]]:
         yield (
             outcome.name,
             show.state(view.state),
-            view.kind,
-            f"rank {rank.rank}: {device.node}/{device.device}" if device else None,
+            (view.kind or "").removeprefix(_EMULATED),  # all kinds are: that only takes width
+            f"{device.node}/{device.device}" if device else None,
             stage,
             format_bytes(predicted) if predicted else None,
             format_bytes(observed) if observed else None,
             show.error_percent(predicted, observed),
             show.loss_change(rank.loss_first, rank.loss_last),
+            f"{speed:,.0f}" if (speed := _predicted_speed(view)) else None,
             f"{rank.tokens_per_second:,.0f}" if rank.tokens_per_second else None,
         )
 
 
 def _predicted(view: JobView) -> int | None:
     return view.plan.memory.allocated.expected if view.plan else None
+
+
+def _predicted_speed(view: JobView) -> float | None:
+    return view.plan.speed.tokens_per_s if view.plan else None

@@ -2,8 +2,9 @@
 
 import json
 import os
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import yaml
@@ -20,14 +21,25 @@ Columns = Mapping[str, Callable[[Row], object]]
 _UNLIMITED: Final = 10_000  # columns: a table in a pipe is never cut
 
 
-def out() -> Console:
-    """Return the console of data."""
-    return _console(stderr=False)
+class PipeConsole(Console):
+    """A console that is no terminal: lines without the blanks that fill a table's last column."""
+
+    def print(self, *objects: Any, **options: Any) -> None:  # noqa: ANN401 - rich's own
+        """Print without trailing blanks."""
+        with self.capture() as captured:
+            super().print(*objects, **options)
+        self.file.write(re.sub(r"[ \t]+$", "", captured.get(), flags=re.MULTILINE))
+        self.file.flush()
 
 
-def err() -> Console:
+def out(*, pipe_width: int = _UNLIMITED) -> Console:
+    """Return the console of data; ``pipe_width`` is the columns where there is no terminal."""
+    return _console(stderr=False, pipe_width=pipe_width)
+
+
+def err(*, pipe_width: int = _UNLIMITED) -> Console:
     """Return the console of messages."""
-    return _console(stderr=True)
+    return _console(stderr=True, pipe_width=pipe_width)
 
 
 def interactive() -> bool:
@@ -68,10 +80,15 @@ def as_json(value: Wire) -> dict[str, Any]:
 
 def table(columns: Mapping[str, Sequence[object]]) -> Table:
     """Build a plain table; texts from the server are shown as they are, never as markup."""
+    return rows_table(list(columns), zip(*columns.values(), strict=True))
+
+
+def rows_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Build a plain table from its rows; titles may repeat."""
     result = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    for title in columns:
+    for title in titles:
         result.add_column(title.upper(), overflow="fold")
-    for cells in zip(*columns.values(), strict=True):
+    for cells in rows:
         result.add_row(*(_cell(cell) for cell in cells))
     return result
 
@@ -87,8 +104,9 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def _console(*, stderr: bool) -> Console:
+def _console(*, stderr: bool, pipe_width: int) -> Console:
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else _UNLIMITED
     plain = bool(os.environ.get("NO_COLOR"))
-    return Console(file=stream, highlight=False, width=width, no_color=plain, soft_wrap=False)
+    if stream.isatty():
+        return Console(file=stream, highlight=False, no_color=plain)
+    return PipeConsole(file=stream, highlight=False, no_color=plain, width=pipe_width)

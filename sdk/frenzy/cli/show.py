@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from frenzy.cli.choice import RULE
+from frenzy.cli.choice import RULE, placement_order, reason
 from frenzy.cli.output import printable, table
 from frenzy_shared.domain.job import JobState
 from frenzy_shared.domain.plan import (
@@ -135,6 +135,11 @@ def plans(
         first = chosen or found.plans[0]
         parts += [plan_block(first, capacities.get(first.kind)), Text()]
         others = [plan for plan in found.plans if plan.id != first.id]
+        tried = placement_order(found.plans, capacities)[0]
+        if chosen is None and tried.id != first.id:
+            others = [tried, *(plan for plan in others if plan.id != tried.id)]
+            text = f"the scheduler tries first: {plan_title(tried)}"
+            parts += [Text(f"{text} ({reason(found, tried, capacities)})"), Text()]
         if others:
             shown = others if limit is None else others[: limit - 1]
             parts += [Text("other plans", style="bold"), Text(f"({RULE})", style="dim")]

@@ -70,7 +70,7 @@ class Reader:
                 if table.size_bytes > self.max_log_bytes:
                     raise PayloadTooLarge(
                         f"this log is longer than {self.max_log_bytes} bytes",
-                        suggestions=("ask for one rank, or for the last lines with tail=N",),
+                        suggestions=("ask for one rank, or only for the last lines (tail)",),
                     )
         return table
 

@@ -147,12 +147,14 @@ def refusal(plans: PlanSet) -> NoFeasiblePlan:
         )
     )
     pins = tuple(dict.fromkeys(refused.pin for refused in pinned))
+    message = plans.message or _summary(plans)
+    misses = [miss for miss in _near_misses(plans) if miss.reason not in message]
     return NoFeasiblePlan(
-        plans.message or _summary(plans),
+        message,
         problems=problems,
         suggestions=(
             *(f"remove or relax the pin {pin}" for pin in pins),
-            *(f"nearest miss: {miss.option}: {miss.reason}" for miss in _near_misses(plans)),
+            *(f"nearest miss: {miss.option}: {miss.reason}" for miss in misses),
             "submit with force_queue=true (--force-queue) to wait for nodes that fit",
         ),
     )

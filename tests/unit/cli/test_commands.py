@@ -25,6 +25,7 @@ from frenzy.cli.app import COMMANDS, build
 from frenzy_shared.messages.http import (
     ExplainView,
     JobList,
+    NodeList,
     PendingView,
     RankView,
     Timeline,
@@ -83,6 +84,18 @@ def test_plan_says_how_many_plans_it_leaves_out(cli, job_file):
     assert "5 x emulated-a100-40" in cli("plan", "-f", job_file, "-o", "wide").out
 
 
+def test_plan_names_the_plan_that_the_scheduler_tries_first(cli, job_file):
+    small = replace(plan(kind="emulated-a100-10"), id="small")
+    cli.api.on("POST", "/plans", ok(plans(plan(), small)))
+    device = node_list().nodes[0].devices[0]
+    smaller = device.model_copy(update={"kind": "emulated-a100-10", "memory_bytes": 128 * 2**20})
+    node = node_list().nodes[0].model_copy(update={"devices": (device, smaller)})
+    cli.api.on("GET", "/nodes", ok(NodeList(nodes=(node,))))
+    shown = cli("plan", "-f", job_file).out
+    assert "the scheduler tries first: 1 x emulated-a100-10" in shown
+    assert "among 2 plans alike" in shown
+
+
 def test_plan_as_json_is_the_plan_set(planned, job_file):
     result = planned("plan", "-f", job_file, "-o", "json")
     assert json.loads(result.out)["plans"][0]["parallelism"]["zero_stage"] == 2
@@ -93,6 +106,7 @@ def test_plan_that_cannot_fit_is_104(cli, job_file):
     cli.api.on("POST", "/plans", ok(plans(refused=[refused_plan()], message="nothing fits")))
     cli.api.on("GET", "/nodes", ok(node_list()))
     result = cli("plan", "-f", job_file)
+    assert not any(line.endswith(" ") for line in result.out.splitlines())
     assert result.code == 104
     assert "nothing fits" in result.out
     assert "resources.kinds" in result.out
@@ -328,8 +342,12 @@ def test_wait_that_takes_too_long_is_105(cli):
 @pytest.mark.parametrize(
     ("answer", "code", "says"),
     [
-        (problem(404, "not_found", "no job job1"), 102, "error: no job job1"),
-        (problem(401, "unauthenticated", "token expired"), 1, "token expired"),
+        (
+            problem(404, "not_found", "no job job1"),
+            102,
+            "error: no job job1\n  try: see the jobs: fr",
+        ),
+        (problem(401, "unauthenticated", "token expired"), 1, "set FRENZY_TOKEN"),
         (problem(503, "unavailable", "store is down"), 105, "store is down"),
         (httpx.ConnectError("connection refused"), 105, "frenzy up"),
         (httpx.Response(200, content=b"<html>"), 1, "not what this version of Frenzy expects"),

@@ -8,6 +8,7 @@ import typer
 
 from frenzy.cli import exits, output, show, watching
 from frenzy.cli.commands.estimate import plan_offline
+from frenzy.cli.hints import WAIT_FOR_NODES
 from frenzy.cli.options import File, FileArgument, Format, NoInput, Output, Project, Quiet, Url, Yes
 from frenzy.client import Client
 from frenzy.errors import NoFeasiblePlan
@@ -127,7 +128,7 @@ def _announce(client: Client, job: Job, output_: Format, *, quiet: bool) -> None
 def _infeasible(found: PlanSet) -> NoFeasiblePlan:
     hints = tuple(f"change {pin}" for pin in dict.fromkeys(r.pin for r in found.refused) if pin)
     message = found.message or "no plan can ever fit this cluster"
-    return NoFeasiblePlan(message, suggestions=(*hints, "--force-queue waits for new nodes"))
+    return NoFeasiblePlan(message, suggestions=(*hints, WAIT_FOR_NODES))
 
 
 def _spec(path: str | None, option: str | None) -> LocalSpec:
