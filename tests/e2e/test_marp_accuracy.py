@@ -5,6 +5,7 @@ FRENZY_ACCURACY_SEED chooses another draw; any must pass. All 24 configurations 
 """
 
 import os
+from dataclasses import replace
 
 import pytest
 from benchmarks.memory.configurations import draw
@@ -19,4 +20,12 @@ RUNS = int(os.environ.get("FRENZY_ACCURACY_RUNS", "6"))
 def test_the_observed_peak_is_within_ten_per_cent(configuration, tmp_path):
     result = compare(configuration, tmp_path)
     assert result.observed > 0
+    assert abs(result.error) < 0.10, result
+
+
+@pytest.mark.slow
+def test_a_run_of_one_step_has_no_moments_before_it(tmp_path):
+    [first] = draw(SEED, 1)
+    one = replace(first, spec={**first.spec, "max_steps": 1})
+    result = compare(one, tmp_path)
     assert abs(result.error) < 0.10, result

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from frenzy_marp.core.candidates import divisors
 from frenzy_marp.core.deepspeed_config import bucket_elements
-from frenzy_marp.core.memory.analytical import predict_peak
+from frenzy_marp.core.memory.analytical import predict_moments, predict_peak
 from frenzy_shared.catalog.models import architecture_from_config
 from frenzy_shared.domain.model import Attention
 from frenzy_shared.domain.plan import ActivationCheckpointing, ParallelismPlan, Precision
@@ -86,3 +86,18 @@ def test_more_ranks_never_need_more_once_there_are_several(data, model):
     four = peak(model, Attention.SDPA, 64, replace(plan, data=4))
     # Padding and borders between ranks cost a few parameters.
     assert four <= two + 4 * 512 + 64 * model.hidden_size
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(data=st.data(), model=models())
+def test_a_single_step_needs_at_most_what_many_need_and_at_least_the_step(data, model):
+    plan = data.draw(plans(model))
+    many = predict_moments(model, Attention.SDPA, 64, plan)
+    one = predict_moments(model, Attention.SDPA, 64, plan, single_step=True)
+    late = plan.zero_stage > 0 or plan.precision is Precision.FP32
+    for usual, only in zip(many, one, strict=True):
+        assert sum(term.size_bytes for term in only.terms) == only.allocated
+        unchanged = usual.moment in {"the optimizer step", "initialisation"} or not late
+        moments = 0 if unchanged else 2 * 4 * model.num_parameters // max(1, plan.data)
+        assert usual.allocated - only.allocated >= moments
+        assert (usual.allocated == only.allocated) is unchanged

@@ -51,6 +51,7 @@ def peak_of(demand, kind, plan):
         demand.sequence_length,
         plan,
         cuda=not kind.emulated,
+        single_step=demand.optimizer_steps == 1,
     ).allocated
 
 
@@ -70,6 +71,7 @@ def brute_force(demand, kind, correction):
             element=element_bytes(precision),
             stage=plan.zero_stage,
             ranks=plan.data,
+            single_step=demand.optimizer_steps == 1,
         )
         assert floor.at(plan.micro_batch_size) <= allocated
         traits = DeviceTraits(
@@ -115,9 +117,10 @@ pins = st.fixed_dictionaries(
     attention=st.sampled_from(["sdpa", "eager"]),
     mib=st.integers(4, 200),
     correction=st.sampled_from([1.0, 1.6]),
+    steps=st.sampled_from([None, 1, 50]),
 )
 def test_on_small_devices_nothing_better_is_missed(
-    model, resources, batch, length, attention, mib, correction
+    model, resources, batch, length, attention, mib, correction, steps
 ):
     demand = setup(
         model=model,
@@ -125,6 +128,7 @@ def test_on_small_devices_nothing_better_is_missed(
         global_batch_size=batch,
         attention=attention,
         resources=resources,
+        max_steps=steps,
     )
     kind = emulated("any", mib, 8)
     assert found(demand, kind, correction) == brute_force(demand, kind, correction)

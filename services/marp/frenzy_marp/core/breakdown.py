@@ -63,16 +63,24 @@ def exact_plan(setup: TrainingSetup, gpu: GpuModel | None) -> ParallelismPlan:
 
 def breakdown(setup: TrainingSetup, plan: ParallelismPlan, gpu: GpuModel | None) -> Breakdown:
     """Predict the memory of a plan on ``gpu``, or on any CUDA device."""
-    emulated = gpu is not None and gpu.emulated
+    cuda = gpu is None or not gpu.emulated
     asked = (setup.model, setup.attention, setup.sequence_length, plan)
-    peak = predict_peak(*asked, cuda=not emulated)
-    moments = predict_moments(*asked, cuda=not emulated)
+    single = setup.optimizer_steps == 1
+    peak = predict_peak(*asked, cuda=cuda, single_step=single)
+    moments = predict_moments(*asked, cuda=cuda, single_step=single)
     return Breakdown(plan, estimate(peak, _traits(gpu, plan)), tuple(moments))
 
 
 def smallest_cards(setup: TrainingSetup, plan: ParallelismPlan, limit: int) -> tuple[GpuModel, ...]:
     """Return the smallest GPUs of the catalogue that have the plan's precision and hold it."""
-    peak = predict_peak(setup.model, setup.attention, setup.sequence_length, plan, cuda=True)
+    peak = predict_peak(
+        setup.model,
+        setup.attention,
+        setup.sequence_length,
+        plan,
+        cuda=True,
+        single_step=setup.optimizer_steps == 1,
+    )
     pins = replace(setup.pins, precision=plan.precision)
     holding = [
         gpu

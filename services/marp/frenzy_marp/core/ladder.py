@@ -22,6 +22,7 @@ class Ladder:
     option: Option
     floor: Floor
     cuda: bool
+    single_step: bool
     predictor: Predictor
     columns: tuple[int, ...]  # of the predictor, for the micro-batches that any device could hold
     _allocated: dict[bool, list[int]] = field(default_factory=dict[bool, list[int]])
@@ -73,6 +74,7 @@ class Ladder:
             ranks=option.devices,
             accumulates=accumulates,
             cuda=self.cuda,
+            single_step=self.single_step,
         )
 
 
@@ -124,6 +126,7 @@ class Demand:
                 option,
                 self._floor(element, stage=option.zero_stage, ranks=option.devices),
                 cuda,
+                self.setup.optimizer_steps == 1,
                 predictor,
                 columns,
             )
@@ -139,6 +142,7 @@ class Demand:
             element=element,
             stage=stage,
             ranks=ranks,
+            single_step=setup.optimizer_steps == 1,
         )
 
     def _predictor(self, element: int) -> Predictor:

@@ -134,7 +134,12 @@ def _refusal(question: _Question, offer: Offer) -> RefusedPlan:
         return no_split(setup, offer.kind, offer.gpu, setup.pins)
     plan = offer.plan(Choice(nearest, 0, inf))
     peak = predict_peak(
-        setup.model, setup.attention, setup.sequence_length, plan, cuda=not offer.emulated
+        setup.model,
+        setup.attention,
+        setup.sequence_length,
+        plan,
+        cuda=not offer.emulated,
+        single_step=setup.optimizer_steps == 1,
     )
     memory = estimate(peak, offer.traits(plan.data), correction=offer.correction)
     return too_large(offer.kind, plan, memory, _culprit(question, offer))

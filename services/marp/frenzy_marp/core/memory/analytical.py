@@ -20,9 +20,10 @@ def predict_peak(
     plan: ParallelismPlan,
     *,
     cuda: bool = False,
+    single_step: bool = False,
 ) -> Peak:
-    """Predict the peak of the worst rank of a data-parallel run; ``cuda``: see ``Sharding``."""
-    found = _prepared(model, attention, length, plan, cuda=cuda)
+    """Predict the peak of the worst rank of a data-parallel run; flags: see ``Sharding``."""
+    found = _prepared(model, attention, length, plan, cuda=cuda, single_step=single_step)
     if isinstance(found, Peak):
         return found
     predictor, sharding = found
@@ -36,9 +37,10 @@ def predict_moments(
     plan: ParallelismPlan,
     *,
     cuda: bool = False,
+    single_step: bool = False,
 ) -> list[Peak]:
     """Predict the peak of every moment of a run, from the model's building on."""
-    found = _prepared(model, attention, length, plan, cuda=cuda)
+    found = _prepared(model, attention, length, plan, cuda=cuda, single_step=single_step)
     if isinstance(found, Peak):
         return [found]
     predictor, sharding = found
@@ -96,14 +98,19 @@ def floor_of(
     element: int,
     stage: int,
     ranks: int,
+    single_step: bool = False,
 ) -> Floor:
-    """Return the floor of a way to share a model's states; weights have ``element`` bytes."""
+    """Return the floor of a way to share a model's states; weights have ``element`` bytes.
+
+    In a run of a single step Adam's moments may be nowhere but in that step.
+    """
     parameters, sequence = _basis(model, attention, length, element)
     own = parameters // (ranks if stage else 1)
     whole = parameters // (ranks if stage == 3 else 1)
+    always, in_step = (0, 8 * own) if single_step else (8 * own, 0)
     return Floor(
-        states=element * whole + 8 * own,
-        step=12 * min(own, _SUB_GROUP_ELEMENTS) if stage else 0,
+        states=element * whole + always,
+        step=in_step + (12 * min(own, _SUB_GROUP_ELEMENTS) if stage else 0),
         sequence=sequence,
     )
 
@@ -121,11 +128,18 @@ def _prepared(
     plan: ParallelismPlan,
     *,
     cuda: bool,
+    single_step: bool,
 ) -> tuple[Predictor, Sharding] | Peak:
     """Return what predicts a plan, or at once its floor where that is beyond any device."""
     element = element_bytes(plan.precision)
     floor = floor_of(
-        model, attention, length, element=element, stage=plan.zero_stage, ranks=plan.data
+        model,
+        attention,
+        length,
+        element=element,
+        stage=plan.zero_stage,
+        ranks=plan.data,
+        single_step=single_step,
     ).at(plan.micro_batch_size)
     if floor > COUNTABLE:
         return Peak(floor, "every moment", (MemoryTerm(name="at least", size_bytes=floor),))
@@ -142,6 +156,7 @@ def _prepared(
         ranks=plan.data,
         accumulates=plan.gradient_accumulation_steps > 1,
         cuda=cuda,
+        single_step=single_step,
     )
     return _predictor(workload), sharding
 

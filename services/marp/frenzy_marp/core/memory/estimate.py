@@ -13,14 +13,21 @@ CORRECTION_TERM: Final = "correction from earlier runs"
 _RELATIVE_ERROR: Final = 0.05
 _ABSOLUTE_ERROR: Final = 128 * KIB
 
-# CUDA only; sources and spread: docs of the memory model (context: torch >= 2 on sm_70-90;
-# communicator: NCCL's first, 2 ranks on NVLink; reserved: allocator with expandable segments).
+# CUDA only, and priors until runs report. Context and lazily loaded kernels: 0.47 GiB on A100
+# (torch 2.1.1), 0.25 to 0.42 GiB on RTX 3090 and RTX 6000 Ada (stas00/ml-engineering,
+# InvokeAI#9413, unsloth-zoo#1053); more on Blackwell.
 _CONTEXT: Final = GIB // 2
 _CONTEXT_BLACKWELL: Final = 614 * MIB
+# NCCL's first communicator: 544 MB for 2 ranks, 688 MB for more, on A100 with NVLink (NCCL#964);
+# data parallelism has one.
 _COMMUNICATOR: Final = 614 * MIB
+# cuBLAS keeps 32 MiB on Hopper, 8 MiB before (torch, getCUDABlasLtWorkspaceSize and
+# CUBLAS_WORKSPACE_CONFIG's default).
 _WORKSPACE: Final = 32 * MIB
+# reserved / allocated with expandable segments, as SimuMax measures it; up to 1.25 without.
 _RESERVED_PER_ALLOCATED: Final = 1 / 0.94
-_UNRELEASABLE: Final = 0.03  # fragments that even a full allocator cannot give back
+# Fragments that even a full allocator cannot give back: an allowance, not a measurement.
+_UNRELEASABLE: Final = 0.03
 _SETTLED_WITHIN: Final = 4  # bytes that rounding can be off
 
 

@@ -58,13 +58,15 @@ class Sharding:
     """How a plan shares the model's states, and whether gradients accumulate.
 
     ``cuda``: AdamW updates many tensors at once there (foreach), and ZeRO-3 gathers one bucket
-    ahead; on a CPU neither is so.
+    ahead; on a CPU neither is so. ``single_step``: the run ends after one optimizer step, so that
+    Adam's moments are nowhere but in it.
     """
 
     stage: int
     ranks: int
     accumulates: bool
     cuda: bool
+    single_step: bool = False
 
     @property
     def gathers(self) -> bool:
@@ -74,11 +76,15 @@ class Sharding:
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """What one sharding holds: model states, and gradients at every point (see ``Held``)."""
+    """What one sharding holds: model states, and gradients at every point (see ``Held``).
+
+    ``absent`` bytes of the states do not exist yet, except at the last point: the sizes lack them.
+    """
 
     states: States
     rows: tuple[int, ...]
     sizes: Bytes
+    absent: int
 
 
 class Predictor:
@@ -143,14 +149,16 @@ class Predictor:
         self, name: str, point: int, shared: _Shared, beside: Activations, column: int
     ) -> Peak:
         states = shared.states
-        temporaries = states.step_temporaries if point == len(shared.sizes) - 1 else 0
+        in_step = point == len(shared.sizes) - 1
+        temporaries = states.step_temporaries if in_step else 0
+        absent = 0 if in_step else shared.absent
         terms = _terms(
             {
                 "weights": states.weights,
                 "fp32 master weights": states.master,
-                "Adam moments": states.moments,
+                "Adam moments": states.moments - absent,
                 "ZeRO buffers": states.buffers,
-                "gradients": int(shared.sizes[point]) - temporaries,
+                "gradients": int(shared.sizes[point]) - temporaries + absent,
                 "saved activations": int(beside.saved[point, column]),
                 "working memory": int(beside.work[point, column]) + temporaries,
                 "batch and constants": int(beside.common[column]),
@@ -168,7 +176,10 @@ class Predictor:
             held = self._held_on(track.walk)
             kept = int(track.walk.before[-1]) if resident.step_keeps_gradients else 0
             step = kept + resident.step_gradients + resident.step_temporaries
-            found = _Shared(resident, held.rows, held.with_step(track.after, step))
+            sizes = held.with_step(track.after, step)
+            absent = resident.moments if sharding.single_step and resident.late_moments else 0
+            sizes[:-1] -= absent
+            found = _Shared(resident, held.rows, sizes, absent)
             self._shared[sharding] = found
         return found
 

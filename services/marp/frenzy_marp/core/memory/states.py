@@ -27,7 +27,8 @@ class States:
 
     ``step_gradients`` and ``step_temporaries`` exist during the optimizer step, beside the
     gradients of the compute precision where ``step_keeps_gradients``. ``initialisation`` is the
-    highest count before the first step, all included.
+    highest count before the first step, all included. ``late_moments``: the engine leaves Adam's
+    moments to the first optimizer step, so that nothing before it has them.
     """
 
     weights: int
@@ -38,6 +39,7 @@ class States:
     step_temporaries: int
     step_keeps_gradients: bool
     initialisation: int
+    late_moments: bool
 
     @property
     def resident(self) -> int:
@@ -88,6 +90,7 @@ def _unsharded(parameters: Elements, element: int, *, cuda: bool) -> States:
         step_temporaries=temporaries,
         step_keeps_gradients=True,
         initialisation=start if mixed else weights,
+        late_moments=not mixed,  # DeepSpeed's own wrapper makes a dummy step
     )
 
 
@@ -104,6 +107,7 @@ def _stage_1_and_2(parameters: Elements, ranks: int, element: int) -> States:
         step_keeps_gradients=False,
         # The flat copy is made while every parameter still has its own memory.
         initialisation=max(2 * weights, weights + 2 * own * _FP32),
+        late_moments=True,
     )
 
 
@@ -124,6 +128,7 @@ def _stage_3(
         step_keeps_gradients=False,
         # The model is built whole, then its parameters are cut and moved into one buffer.
         initialisation=max(whole, 2 * own * element) + own * element,
+        late_moments=True,
     )
 
 
