@@ -3,11 +3,13 @@
 import asyncio
 import random
 import secrets
+import shutil
 import signal
 import time
 
 import pytest
 from tests.fault.chaos import Chaos, report
+from tests.support.deployment import OVER
 from tests.support.history import check
 from tests.support.recording import history_of
 
@@ -145,4 +147,19 @@ def test_chaos(replicated):
 def test_the_whole_history_is_right(replicated):
     replicated.finished(replicated.submit("last"))
     assert check(history_of(replicated)) == []
+    assert replicated.unexpected_exits() == {}
+
+
+def test_a_bus_that_lost_everything_goes_on_when_its_streams_are_made_again(replicated):
+    """Last, because what the other tests recorded is lost too."""
+    job = running(replicated, "bus-lost", seconds=6.0)
+    replicated.nats.kill()
+    shutil.rmtree(replicated.nats.folder / "jetstream")
+    replicated.nats.start()
+    waiting = replicated.submit("bus-lost-waiting")
+    time.sleep(1.0)
+    assert replicated.job(waiting)["state"] not in OVER  # nobody hears the nodes' evidence
+    replicated.make_streams()
+    assert succeeded_at_once(replicated.finished(waiting))
+    assert succeeded_at_once(replicated.finished(job))
     assert replicated.unexpected_exits() == {}

@@ -61,6 +61,16 @@ def test_most_nodes_are_counted_even_when_they_vanish_some_seconds_apart():
     assert seen.judge(THREE, 63).withheld == ("b",)
 
 
+def test_the_last_to_come_back_after_a_common_silence_is_not_lost_for_it():
+    seen = heard("abc", 0, watch())
+    assert seen.judge(THREE, 70).withheld == ("a", "b", "c")
+    heard("ab", 71, seen)
+    assert judgements(seen.judge(THREE, 71)) == {}
+    heard("ab", 130, seen)
+    assert judgements(seen.judge(THREE, 130.9)) == {"c": Judgement.SUSPECT}
+    assert judgements(seen.judge(THREE, 131)) == {"c": Judgement.LOST}
+
+
 def test_one_of_two_and_the_only_node_can_be_lost():
     seen = heard("a", 70, watch())
     assert judgements(seen.judge(THREE[:2], 70)) == {"b": Judgement.LOST}

@@ -1,7 +1,7 @@
 """Which nodes stopped answering, judged by one observer's own clock.
 
 The observer never counts time in which it could not hear: before it began to watch, while it was
-frozen, and while its own connection was down.
+frozen, while its own connection was down, and while most nodes were silent at once.
 """
 
 from collections.abc import Iterable
@@ -50,6 +50,7 @@ class Watch:
     since: float
     _looked: float = field(init=False)
     _heard: dict[str, float] = field(init=False, default_factory=dict[str, float])
+    _blames_self: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self._looked = self.since
@@ -71,7 +72,9 @@ class Watch:
         """Return which nodes to call suspect or lost.
 
         When more than half of several nodes fell silent together, the observer suspects itself: it
-        withholds LOST (which ends jobs) and keeps SUSPECT (which only keeps new work away).
+        withholds LOST (which ends jobs) and keeps SUSPECT (which only keeps new work away). When
+        it hears most of them again it watches anew: they do not all come back in one moment, and
+        the last must not be lost for having been among the silent.
         """
         if now - self._looked > self.frozen_after_s:
             self.restart(now)
@@ -81,6 +84,11 @@ class Watch:
         lost = [pair for pair in silent if pair[1] >= self.lost_after_s]
         quiet = sum(silent_s >= self.suspect_after_s for _, silent_s in silent)
         blame_self = len(watched) > 1 and 2 * quiet > len(watched)
+        relieved = self._blames_self and not blame_self
+        self._blames_self = blame_self
+        if relieved:
+            self.restart(now)
+            return Judged(verdicts=())
         verdicts = [
             Verdict(node=node, judgement=Judgement.LOST, silent_s=silent_s)
             for node, silent_s in ([] if blame_self else lost)
