@@ -4,9 +4,10 @@ import logging
 import sys
 from collections.abc import Collection, Sequence
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from frenzy import extras
 from frenzy.cli import exits
@@ -84,9 +85,19 @@ def say_error(error: FrenzyError) -> None:
     sys.stderr.write("\n".join(lines) + "\n")
 
 
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer keeps its context's class to itself
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:  # the validator's words before typer's own
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
+
 def _typer() -> typer.Typer:
     # Plain help and errors: importing rich would cost a third of the time that --help may take.
     return typer.Typer(
+        cls=_Commands,
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,

@@ -4,7 +4,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import yaml
@@ -91,6 +92,42 @@ def rows_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> Table
     for cells in rows:
         result.add_row(*(_cell(cell) for cell in cells))
     return result
+
+
+def fields(values: Mapping[str, object]) -> Table:
+    """Build a table of one thing: a field a line."""
+    result = Table.grid(padding=(0, 2))
+    for name, value in values.items():
+        result.add_row(name, _cell(value))
+    return result
+
+
+class Narrator:
+    """Prints each step of something once."""
+
+    def __init__(self, console: Console, indent: str = "") -> None:
+        self._console = console
+        self._indent = indent
+        self._last = ""
+
+    def __call__(self, step: str) -> None:
+        """Print a step unless it was the last one too."""
+        if step and step != self._last:
+            self._last = step
+            self._console.print(Text(f"{self._indent}{step}", style="dim"))
+
+
+@contextmanager
+def steps(title: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Tell steps on stderr: with a spinner in a terminal, else a line each; not when ``quiet``."""
+    console = err()
+    if quiet:
+        yield lambda _: None
+    elif console.is_terminal:
+        with console.status(title) as spinner:
+            yield spinner.update
+    else:
+        yield Narrator(console)
 
 
 def _cell(value: object) -> Text:

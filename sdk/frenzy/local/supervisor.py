@@ -13,7 +13,7 @@ from frenzy.client import AsyncClient
 from frenzy.exchange import Retry
 from frenzy.local import credentials, stack
 from frenzy.local.child import Child, ChildSpec, Exited
-from frenzy.local.drain import drain
+from frenzy.local.drain import attempts_alive, drain
 from frenzy.local.files import read_json
 from frenzy.local.layout import Layout
 from frenzy.local.options import Options
@@ -116,9 +116,12 @@ class Supervisor:
         if keep.exists():
             keep.unlink()
         else:
-            self._tell(Phase.STOPPING, "asking training to save and stop")
+            self._tell(Phase.STOPPING, "stopping the scheduler")
             await self._stop_children(schedulers)
             nodes = [self._layout.node(name) for name in self._options.nodes]
+            if alive := attempts_alive(nodes):
+                text = f"draining {len(alive)} attempts: they save a checkpoint and stop"
+                self._tell(Phase.STOPPING, text)
             await drain(nodes, self._options.stop_grace_s)
         self._tell(Phase.STOPPING, "stopping services")
         await self._stop_children([c for c in self._children if c not in last])

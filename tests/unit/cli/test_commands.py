@@ -244,6 +244,17 @@ def test_list_formats(two_jobs):
     assert two_jobs("list", "-q", "--limit", "1").out == "job2\n"
 
 
+def test_get_shows_a_field_a_line(cli):
+    cli.api.on("GET", "/jobs/job1", ok(job_view(state="RUNNING", last_step=5, **held_devices())))
+    lines = cli("get", "job1").out.splitlines()
+    assert lines[0].split() == ["id", "job1"]
+    assert "gpus    1 x emulated-a100-40 on node-b" in lines
+    assert ["project", "default"] in [
+        line.split() for line in cli("get", "job1", "-o", "wide").out.splitlines()
+    ]
+    assert cli("get", "job1", "-o", "name").out == "job1\n"
+
+
 def test_list_filters_are_sent(two_jobs):
     two_jobs("list", "--state", "RUNNING", "--state", "QUEUED", "--label", "team=x")
     params = two_jobs.api.requests[-1].url.params
@@ -285,7 +296,15 @@ def test_describe_tells_the_whole_story(cli):
     cli.api.on("GET", "/nodes", ok(node_list()))
     result = cli("describe", "job1")
     assert result.code == 0
-    for text in ("SUCCEEDED", "node-b/0", "+0.0 %", "5.500 -> 2.250", "1,234", "SUBMITTED"):
+    for text in (
+        "SUCCEEDED",
+        "node-b/0",
+        "+0.0 %",
+        "above (+) or below (-)",
+        "5.500 -> 2.250",
+        "1,234",
+        "SUBMITTED",
+    ):
         assert text in result.out
     assert "on node-b, plan p1: it is the first plan and its GPUs were idle" in result.out
     assert json.loads(cli("describe", "job1", "-o", "json").out)["timeline"][0]["version"] == 1
@@ -336,7 +355,10 @@ def test_wait_that_takes_too_long_is_105(cli):
     result = cli("wait", "job1", "--timeout", "0.01s")
     assert result.code == 105
     assert "job1 is not over" in result.err
-    assert cli("wait", "job1", "--timeout", "soon").code == 2
+    assert cli("wait", "job1", "--timeout", "0.01").code == 105
+    wrong = cli("wait", "job1", "--timeout", "soon")
+    assert wrong.code == 2
+    assert "100 (seconds), 90s" in wrong.err
 
 
 @pytest.mark.parametrize(
@@ -436,13 +458,25 @@ def test_version_works_without_a_server(cli):
     result = cli("version")
     assert result.code == 0
     assert result.out.startswith("frenzy ")
+    assert result.err == "server: none running (frenzy up starts one)\n"
+    assert "refused" in cli("version", "--url", "http://elsewhere").err
 
 
 @pytest.mark.parametrize(
-    "arguments", [["nonsense"], ["list", "--nonsense"], ["get"], ["list", "-o", "xml"], []]
+    "arguments",
+    [
+        ["nonsense"],
+        ["list", "--nonsense"],
+        ["get"],
+        ["list", "-o", "xml"],
+        ["list", "--state", "FOO"],
+        [],
+    ],
 )
 def test_usage_errors_are_2(cli, arguments):
-    assert cli(*arguments).code == 2
+    result = cli(*arguments)
+    assert result.code == 2
+    assert "Value error" not in result.err
 
 
 def test_a_mistyped_command_gets_a_suggestion(cli):

@@ -1,5 +1,6 @@
 """``frenzy nodes`` and ``frenzy version``."""
 
+import os
 import sys
 from typing import Any
 
@@ -9,7 +10,7 @@ import frenzy
 from frenzy.cli import output, show
 from frenzy.cli.options import Format, Output, Quiet, Url
 from frenzy.client import Client
-from frenzy.errors import FrenzyError
+from frenzy.errors import FrenzyError, Unreachable
 from frenzy.exchange import Retry
 
 _COLUMNS: dict[str, Any] = {
@@ -49,6 +50,10 @@ def version(*, output_: Output = Format.TABLE, url: Url = None) -> None:
     try:
         with Client(url, retry=Retry(attempts=1)) as client:
             server = client.version().version
+    except Unreachable as error:
+        chosen = bool(url or os.environ.get("FRENZY_URL"))
+        text = error.message if chosen else "none running (frenzy up starts one)"
+        output.err().print(Text(f"server: {text}", style="dim"))
     except FrenzyError as error:
         output.err().print(Text(f"server: {error.message}", style="dim"))
     if output_ in (Format.JSON, Format.YAML):

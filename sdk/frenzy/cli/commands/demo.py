@@ -52,7 +52,7 @@ def demo(
     started = time.monotonic()
     machine = output_ is DemoFormat.JSON
     console = (output.err if machine else output.out)(pipe_width=_PIPE_WIDTH)
-    with _terminable(), temporary_cluster(_Narrator(console)) as cluster:
+    with _terminable(), temporary_cluster(output.Narrator(console, "  ")) as cluster:
         outcomes = _run(console, cluster)
         console.print(Text("\nresult: what was predicted, what was observed", style="bold"))
         console.print(summary(outcomes))
@@ -174,19 +174,6 @@ def _tell_failure(console: Console, job: Job) -> None:
     console.print(Text(f"\n{job.name} ended {job.state}: {job.view.reason} {job.view.message}"))
     for line in job.logs(tail=15):
         console.print(Text(f"  {output.printable(line)}", style="dim"))
-
-
-class _Narrator:
-    """Prints each step of a start or stop once."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._last = ""
-
-    def __call__(self, step: str) -> None:
-        if step and step != self._last:
-            self._last = step
-            self._console.print(Text(f"  {step}", style="dim"))
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """``frenzy list | get | describe | explain | wait | cancel``."""
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import RenderableType
@@ -36,6 +36,12 @@ _WIDE: dict[str, Any] = {
 }
 
 
+_SIGN: Final = (
+    "(error: the prediction is above (+) or below (-) what was observed, in percent of that; "
+    "tokens/s is the whole gang's)"
+)
+
+
 def list_(
     *,
     state: Annotated[
@@ -67,8 +73,11 @@ def get(job: JobArgument, *, output_: Output = Format.TABLE, url: Url = None) ->
         view = client.job(job).view
     if output_ in (Format.JSON, Format.YAML):
         output.write_data(output.as_json(view), output_)
+    elif output_ is Format.NAME:
+        sys.stdout.write(f"{view.id}\n")
     else:
-        output.write_list([view], output_, _COLUMNS, wide=_WIDE, name=lambda item: item.id)
+        shown = {**_COLUMNS, **_WIDE} if output_ is Format.WIDE else _COLUMNS
+        output.out().print(output.fields({name: get(view) for name, get in shown.items()}))
 
 
 def describe(job: JobArgument, *, output_: Output = Format.TABLE, url: Url = None) -> None:
@@ -89,6 +98,7 @@ def describe(job: JobArgument, *, output_: Output = Format.TABLE, url: Url = Non
         console.print(show.plan_block(handle.view.plan, capacities.get(kind)))
     if handle.view.ranks:
         console.print(Text("\nranks: predicted and observed peak", style="bold"))
+        console.print(Text(_SIGN, style="dim"))
         console.print(show.ranks(handle.view))
     console.print(Text("\ntimeline", style="bold"))
     console.print(_timeline_table(timeline))
@@ -117,7 +127,7 @@ def wait(
     jobs: JobArguments,
     *,
     timeout: Annotated[
-        str | None, typer.Option(help="Give up after this long, for example 30m.")
+        str | None, typer.Option(help="Give up after this long: 100 (seconds), 90s, 30m, 12h.")
     ] = None,
     quiet: Quiet = False,
     url: Url = None,
@@ -231,6 +241,7 @@ def _timeout_s(text: str | None) -> float | None:
     if text is None:
         return None
     try:
-        return parse_duration_s(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--timeout") from None
+        return parse_duration_s(f"{text}s" if text[-1:].isdigit() else text)
+    except ValueError:
+        detail = f"{text!r} is not a duration; write for example 100 (seconds), 90s, 30m or 12h"
+        raise typer.BadParameter(detail, param_hint="--timeout") from None

@@ -77,7 +77,7 @@ def up(
         elif status.phase is Phase.STOPPING:
             raise Unavailable("it is stopping; try again when `frenzy down` is done")
         already = status is not None and status.phase is Phase.READY
-        status = _wait_ready(layout)
+        status = _wait_ready(layout, quiet=quiet)
     control.remember_server(layout, status.url)
     _announce(layout, status, output_, quiet=quiet, already=already)
 
@@ -95,8 +95,8 @@ def down(
     Nothing that is stored is removed.
     """
     layout = default_layout()
-    with output.err().status("stopping") as spinner:
-        stopped = control.stop(layout, spinner.update, keep_jobs=keep_jobs)
+    with output.steps("stopping", quiet=quiet) as tell:
+        stopped = control.stop(layout, tell, keep_jobs=keep_jobs)
     if not quiet:
         sys.stderr.write("stopped\n" if stopped else "nothing was running\n")
         if stopped and keep_jobs:
@@ -104,11 +104,11 @@ def down(
             sys.stderr.write(f"{len(attempts_alive(nodes))} attempts go on; next: frenzy up\n")
 
 
-def _wait_ready(layout: Layout) -> Status:
-    """Wait with a spinner; Ctrl-C stops what was being started."""
+def _wait_ready(layout: Layout, *, quiet: bool) -> Status:
+    """Wait and tell the steps; Ctrl-C stops what was being started."""
     try:
-        with output.err().status("starting") as spinner:
-            return control.wait_ready(layout, spinner.update)
+        with output.steps("starting", quiet=quiet) as tell:
+            return control.wait_ready(layout, tell)
     except KeyboardInterrupt:
         sys.stderr.write("stopping what was being started\n")
         control.stop(layout, lambda _: None)
