@@ -10,8 +10,6 @@ from tests.support.simulation import a_plan, running, waiting
 
 from frenzy_scheduler.core.decisions import View
 
-pytest.importorskip("scipy", reason="rivals need frenzy[bench]")
-
 FREE = {"rtx": 4, "t4": 2}
 plans = st.lists(
     st.tuples(st.sampled_from(["rtx", "t4"]), st.integers(1, 4), st.integers(1, 50)),
