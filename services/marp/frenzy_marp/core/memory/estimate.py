@@ -21,8 +21,7 @@ _CONTEXT_BLACKWELL: Final = 614 * MIB
 # NCCL's first communicator: 544 MB for 2 ranks, 688 MB for more, on A100 with NVLink (NCCL#964);
 # data parallelism has one.
 _COMMUNICATOR: Final = 614 * MIB
-# cuBLAS keeps 32 MiB on Hopper, 8 MiB before (torch, getCUDABlasLtWorkspaceSize and
-# CUBLAS_WORKSPACE_CONFIG's default).
+# cuBLAS: 32 MiB on Hopper, 8 MiB elsewhere (torch's defaults for CUBLAS_WORKSPACE_CONFIG).
 _WORKSPACE: Final = 32 * MIB
 # reserved / allocated with expandable segments, as SimuMax measures it; up to 1.25 without.
 _RESERVED_PER_ALLOCATED: Final = 1 / 0.94
