@@ -208,7 +208,8 @@ def _named(state: _Counts, known: dict[int, str]) -> Counter[str]:
 
 def _maxima(states: list[Counter[str]], used: tuple[str, ...]) -> Bytes:
     """Return the states as rows, without those that another one always exceeds or equals."""
-    rows = np.unique(np.array([[s[name] for name in used] for s in states], dtype=np.int64), axis=0)
+    distinct = {tuple(state[name] for name in used) for state in states}
+    rows = np.array(sorted(distinct), dtype=np.int64)
     reaching = np.all(rows[None] >= rows[:, None], axis=2)
     alone: Bytes = rows[np.count_nonzero(reaching, axis=1) == 1]  # none reaches it but itself
     return alone
