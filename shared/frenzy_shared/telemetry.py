@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any
 
 from opentelemetry import trace
-from opentelemetry.context import get_current
+from opentelemetry.context import Context, get_current
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
@@ -52,9 +52,11 @@ class Telemetry:
     ) -> Iterator[trace.Span]:
         """Open a span; ``parent`` is a ``traceparent`` that came with a message or request.
 
-        Without ``parent``, or with one that is malformed, the current span is the parent.
+        Without ``parent``, or with one that is malformed, the current span is the parent, but
+        never of a request: the task that serves it may have been started inside another one's.
         """
-        context = _PROPAGATOR.extract({"traceparent": parent}, get_current()) if parent else None
+        base = Context() if kind is SpanKind.SERVER else get_current()
+        context = _PROPAGATOR.extract({"traceparent": parent}, base)
         with self.tracer.start_as_current_span(
             name, context=context, kind=kind, attributes=attributes
         ) as span:

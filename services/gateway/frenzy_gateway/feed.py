@@ -4,6 +4,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -17,6 +18,14 @@ from frenzy_shared.messages.v1 import LogBatch
 log = logging.getLogger(__name__)
 
 
+_MAX_DIGITS: Final = 18  # the bus counts in 64 bits
+
+
+def is_sequence(text: str) -> bool:
+    """Tell whether ``text`` can be a message's number in a stream."""
+    return text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class LogCursor:
     """A place in a job's log: line ``index`` (from 1) of the batch stored under ``sequence``."""
@@ -28,7 +37,7 @@ class LogCursor:
     def parse(cls, text: str) -> "LogCursor":
         """Read a ``Last-Event-ID``; ``BadRequest`` when this server did not make it."""
         sequence, _, index = text.partition("-")
-        if not (sequence.isdecimal() and index.isdecimal() and text.isascii()):
+        if not (is_sequence(sequence) and is_sequence(index)):
             raise BadRequest(f"Last-Event-ID {text[:80]!r} is not one of this log's ids")
         return cls(sequence=int(sequence), index=int(index))
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from frenzy_gateway.feed import LogFeed, lines_in
+from frenzy_gateway.feed import LogFeed, is_sequence, lines_in
 from frenzy_gateway.loglines import LineTable, LogFilter
 from frenzy_gateway.sse import Events, ServerEvent, event
 from frenzy_shared.bus.port import Bus, Message
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 def parse_sequence(text: str) -> int:
     """Read the ``Last-Event-ID`` of an event stream; ``BadRequest`` when it is not a number."""
-    if not (text.isascii() and text.isdecimal()):
+    if not is_sequence(text):
         raise BadRequest(f"Last-Event-ID {text[:80]!r} is not one of this stream's ids")
     return int(text)
 

@@ -8,6 +8,7 @@ from frenzy_shared.errors import FieldProblem, InvalidSpec
 from frenzy_shared.messages.spec import JobSpec, memory_range
 
 DEFAULT_SEQUENCE_LENGTH: Final = 1024
+_BYTES: Final = 256
 
 
 def training_setup(spec: JobSpec) -> TrainingSetup:
@@ -19,11 +20,16 @@ def training_setup(spec: JobSpec) -> TrainingSetup:
 
     Raises:
         InvalidModelConfig: the model's configuration is impossible or unsupported.
-        InvalidSpec: the sequence does not fit the model.
+        InvalidSpec: the sequence or the tokens do not fit the model.
     """
-    config = resolve_model(spec.model or {})
+    model = architecture_from_config(resolve_model(spec.model or {}))
+    if spec.entrypoint is None and spec.tokenizer is None and model.vocab_size < _BYTES:
+        detail = f"bytes are the tokens, and vocab_size {model.vocab_size} has no room for {_BYTES}"
+        problem = FieldProblem(pointer="/model/vocab_size", detail=detail)
+        hint = f"use a vocab_size of at least {_BYTES}, or give a tokenizer"
+        raise InvalidSpec(f"model: {detail}", problems=[problem], suggestions=[hint])
     return TrainingSetup(
-        model=architecture_from_config(config),
+        model=model,
         sequence_length=sequence_length(spec),
         global_batch_size=spec.global_batch_size,
         optimizer_steps=spec.max_steps,

@@ -278,3 +278,21 @@ def test_the_gateway_starts_without_torch():
     code = "import sys, frenzy_gateway.app; print([m for m in ('torch','deepspeed','transformers','numpy') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [("dry_run=true", "known:"), ("validate_onli=true", "did you mean 'validate_only'?")],
+)
+async def test_an_unknown_query_parameter_is_refused(admin, problem, query, says):
+    body = problem(await admin.post(f"/api/v1/jobs?{query}", json=SPEC), 400, "bad_request")
+    assert says in body["detail"]
+
+
+@pytest.mark.parametrize("last", ["1" * 5000, "1" * 19, "9" * 20])
+@pytest.mark.parametrize("stream", ["events", "logs"])
+async def test_an_impossible_last_event_id_is_refused(admin, problem, stream, last):
+    job = (await admin.post("/api/v1/jobs", json=SPEC)).json()["id"]
+    text = last if stream == "events" else f"{last}-{last}"
+    headers = {"Accept": "text/event-stream", "Last-Event-ID": text}
+    problem(await admin.get(f"/api/v1/jobs/{job}/{stream}", headers=headers), 400, "bad_request")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.trace import SpanKind
 from prometheus_client import Counter
 from tests.support.nats import free_port
 
@@ -161,3 +162,11 @@ def test_metrics_are_served_until_closed(telemetry: Telemetry) -> None:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5)
     assert serve_metrics(other, ServiceSettings(metrics_port=free_port()))
     other.close()
+
+
+def test_a_request_without_a_parent_starts_its_own_trace(telemetry):
+    with telemetry.span("another request's task") as outer:
+        with telemetry.span("request", kind=SpanKind.SERVER) as inner:
+            assert inner.get_span_context().trace_id != outer.get_span_context().trace_id
+        with telemetry.span("part") as part:
+            assert part.get_span_context().trace_id == outer.get_span_context().trace_id

@@ -1,18 +1,21 @@
 """Who may call a route: every ``/api`` router authenticates, every route names a role."""
 
+import difflib
 from dataclasses import dataclass
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Request
+from fastapi.dependencies.models import Dependant
 from fastapi.security.utils import get_authorization_scheme_param
 
 from frenzy_gateway.callers import Caller
 from frenzy_gateway.problems import openapi_responses
 from frenzy_gateway.service import GatewayService
 from frenzy_shared.auth import Role
-from frenzy_shared.errors import Forbidden, Unauthenticated
+from frenzy_shared.errors import BadRequest, Forbidden, Unauthenticated
 
 SECURITY_SCHEME: Final = "bearer"
+LABEL: Final = "label."  # a job's label as a query parameter
 
 
 def service_of(request: Request) -> GatewayService:
@@ -42,6 +45,22 @@ async def authenticate(request: Request, service: Service) -> Caller:
     return await service.callers.authenticate(token)
 
 
+async def only_known_parameters(request: Request) -> None:
+    """Refuse query parameters that the route does not have: ``dry_run`` must not submit a job.
+
+    Raises:
+        BadRequest: naming the parameter and the nearest that exists.
+    """
+    known = _query_parameters(request.scope["route"].dependant)
+    for name in request.query_params:
+        if name not in known and not name.startswith(LABEL):
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = (
+                f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
+            )
+            raise BadRequest(f"unknown query parameter {name[:80]!r}; {hint}")
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Lets callers with at least ``role`` pass."""
@@ -68,6 +87,11 @@ def api_router(tag: str) -> APIRouter:
     return APIRouter(
         prefix="/api/v1",
         tags=[tag],
-        dependencies=[Depends(authenticate)],
+        dependencies=[Depends(authenticate), Depends(only_known_parameters)],
         responses=openapi_responses(),
     )
+
+
+def _query_parameters(dependant: Dependant) -> list[str]:
+    own = [parameter.alias for parameter in dependant.query_params]
+    return [*own, *(name for part in dependant.dependencies for name in _query_parameters(part))]

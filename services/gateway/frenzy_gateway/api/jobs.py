@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 
-from frenzy_gateway.api.access import Service, Submitter, Viewer, api_router
+from frenzy_gateway.api.access import LABEL, Service, Submitter, Viewer, api_router
 from frenzy_gateway.api.body import json_request, read_spec
 from frenzy_gateway.callers import Caller
 from frenzy_gateway.views import timeline_view
@@ -19,7 +19,6 @@ from frenzy_shared.messages.spec import JobSpec
 
 router = api_router("jobs")
 
-_LABEL = "label."
 _KEY_HEADER = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -147,9 +146,9 @@ def _home(caller: Caller) -> str:
 
 def _labels(query: Mapping[str, str]) -> dict[str, str]:
     labels = {
-        name.removeprefix(_LABEL): value for name, value in query.items() if name.startswith(_LABEL)
+        name.removeprefix(LABEL): value for name, value in query.items() if name.startswith(LABEL)
     }
     for key in labels:
         if not is_name(key):
-            raise BadRequest(f"{_LABEL}{key[:80]} is not a label; keys are a-z, 0-9 and '-'")
+            raise BadRequest(f"{LABEL}{key[:80]} is not a label; keys are a-z, 0-9 and '-'")
     return labels

@@ -7,7 +7,7 @@ from frenzy_shared.domain.cluster import KindSummary
 from frenzy_shared.domain.job import JobRecord, StopReason
 from frenzy_shared.domain.plan import PlanSet, ResourcePlan
 
-MAX_CORRECTION: Final = 4.0
+MAX_CORRECTION: Final = 4.0  # that one observed peak may bring about
 _BEYOND: Final = 1.05  # the failed allocation itself is not in any observed peak
 
 
@@ -19,10 +19,10 @@ def applied(plan: ResourcePlan) -> float:
 
 
 def corrected(record: JobRecord, plans: PlanSet | None, kinds: tuple[KindSummary, ...]) -> float:
-    """Return the factor on predicted memory for a job's next plans, from 1 to ``MAX_CORRECTION``.
+    """Return the factor on predicted memory for a job's next plans, at least 1.
 
-    After an out-of-memory the plan that ran is made not to fit its device again: the run needed
-    more than the device had, and at least what was observed.
+    After an out-of-memory the plan that ran never fits its device again, however far off it was:
+    the run needed more than the device had, and at least what was observed.
     """
     if plans is None or not plans.plans:
         return 1.0
@@ -31,10 +31,9 @@ def corrected(record: JobRecord, plans: PlanSet | None, kinds: tuple[KindSummary
         return applied(plans.plans[0])
     capacity = next((k.memory_bytes for k in kinds if k.kind == ran.kind), 0)
     observed = max((o.peak_allocated_bytes or 0 for o in record.outcomes), default=0)
-    needed = _BEYOND * max(
-        capacity / ran.memory.required.high, observed / ran.memory.allocated.expected, 1.0
-    )
-    return min(MAX_CORRECTION, applied(ran) * needed)
+    excluding = capacity / ran.memory.required.high
+    learned = min(MAX_CORRECTION, observed / ran.memory.allocated.expected)
+    return applied(ran) * _BEYOND * max(excluding, learned, 1.0)
 
 
 def _plan_that_ran(record: JobRecord, plans: PlanSet) -> ResourcePlan | None:
