@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "events": ("follow:events", "Show a job's events."),
     "wait": ("jobs:wait", "Wait until jobs are over; the exit code is the outcome."),
     "cancel": ("jobs:cancel", "Cancel jobs."),
+    "init": ("init:init", "Create the streams on the NATS server that FRENZY_NATS_URL names."),
     "nodes": ("cluster:nodes", "List nodes and their GPUs."),
     "simulate": (
         "simulate:simulate",

@@ -205,7 +205,7 @@ class MemoryBroker:
 
     def _stream(self, name: str) -> _Stream:
         if name not in self._streams:
-            raise Unavailable(f"stream {name} does not exist; run `frenzy admin init`")
+            raise Unavailable(f"stream {name} does not exist; run `frenzy init`")
         return self._streams[name]
 
 

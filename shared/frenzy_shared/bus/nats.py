@@ -80,7 +80,7 @@ class NatsBus:
         try:
             reply = await client.request(subject, payload, timeout=_PUBLISH_TIMEOUT_S, headers=sent)
         except NoRespondersError:
-            raise Unavailable(f"no stream takes {subject}; run `frenzy admin init`") from None
+            raise Unavailable(f"no stream takes {subject}; run `frenzy init`") from None
         except Error as error:
             raise _unavailable(f"publishing {subject}: unknown outcome", error) from error
         answer = json.loads(reply.data)

@@ -62,7 +62,7 @@ async def verify_streams(connection: Connection, replicas: int) -> None:
         actual = await _present(connection, config.name)
         if actual is None:
             raise Misconfigured(
-                f"stream {config.name} does not exist", suggestions=("run `frenzy admin init`",)
+                f"stream {config.name} does not exist", suggestions=("run `frenzy init`",)
             )
         differences = tuple(_differences(wanted(config, replicas), actual))
         if differences:
