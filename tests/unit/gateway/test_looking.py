@@ -244,7 +244,7 @@ async def test_plans_are_a_dry_run(gateway, admin, problem):
     problem(response, 503, "unavailable")
     assert "retry-after" in response.headers
     await gateway.marp_answers(PlanReply(plans=PLANS))
-    body = (await admin.post("/api/v1/plans", json=SPEC)).json()
+    body = (await admin.post("/api/v1/plans?project=mine", json=SPEC)).json()
     assert [item["id"] for item in body["plans"]["plans"]] == ["p1", "p2"]
     assert (await admin.get(JOBS)).json()["jobs"] == []
 

@@ -11,6 +11,15 @@ router = api_router("plans")
 
 
 @router.post("/plans", openapi_extra=json_request(JobSpec))
-async def make_plans(request: Request, service: Service, _: Viewer) -> http.PlanResult:
-    """Rank the ways in which a job could run on the present cluster. Nothing is stored."""
+async def make_plans(
+    request: Request,
+    service: Service,
+    _: Viewer,
+    *,
+    project: str = "default",  # noqa: ARG001 - a submit's query is valid here too
+) -> http.PlanResult:
+    """Rank the ways in which a job could run on the present cluster. Nothing is stored.
+
+    Plans are the same for every ``project``: a cluster's devices belong to all of them.
+    """
     return await service.plan(await read_spec(request))
