@@ -5,11 +5,13 @@ import errno
 import os
 import socket
 import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from tests.support.agent import eventually, order
+from tests.support.agent import eventually, order, script_spec
 
-from frenzy_orchestrator.adapters import preparation
+from frenzy_orchestrator.adapters import copying, preparation
 from frenzy_orchestrator.shim import files
 from frenzy_shared.blobs import bundle
 from frenzy_shared.blobs.directory import DirectoryBlobStore
@@ -106,6 +108,40 @@ async def test_a_missing_script_is_named(cluster, tmp_path):
     )
     told = await refused(cluster, spec)
     assert "there is no job.py in workdir" in told.message
+
+
+async def test_a_work_folder_of_devices_and_links_is_refused(cluster):
+    await cluster.agent()
+    told = await refused(cluster, script_spec(Path("/proc")))
+    assert told.reason == StopReason.DATA_ERROR
+    assert "workdir: /proc" in told.message
+
+
+@pytest.mark.parametrize("blocked", ["copy", "check"])
+async def test_inputs_that_block_cost_neither_heartbeats_nor_the_agents_end(
+    cluster, monkeypatch, tmp_path, blocked
+):
+    agent = await cluster.agent()
+    hung, free = tmp_path / "hung", threading.Event()
+    if blocked == "copy":
+        hung.write_text("#!/bin/sh\nexec sleep 600\n")
+        hung.chmod(0o755)
+        monkeypatch.setattr(copying, "sys", SimpleNamespace(executable=str(hung)))
+    else:
+        monkeypatch.setattr(preparation, "_check_readable", lambda *_: free.wait())
+    spec = with_data(cluster.script("pass"), f"node:{__file__}")
+    workers = min(32, (os.cpu_count() or 1) + 4)  # of the event loop's own pool
+    given = [order(f"j{number}", spec=spec) for number in range(workers + 1)]
+    await cluster.control.push("node-a", *given)
+    await eventually(lambda: len(cluster.control.heartbeats[-1].attempts) == len(given))
+    beats = len(cluster.control.heartbeats)
+    await eventually(lambda: len(cluster.control.heartbeats) > beats + 2)
+    await cluster.control.stop_job("node-a", given[0])
+    await cluster.control.seen(EvidenceKind.CLEAN, "j0")
+    async with asyncio.timeout(10):
+        await agent.leave()
+        await asyncio.get_running_loop().shutdown_default_executor()
+    free.set()
 
 
 async def test_a_missing_checkpoint_is_refused(cluster):

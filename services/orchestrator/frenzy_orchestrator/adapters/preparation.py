@@ -10,14 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from frenzy_orchestrator.adapters.copying import copy_in_child
 from frenzy_orchestrator.adapters.devices.port import DeviceInventory
 from frenzy_orchestrator.adapters.devices.use import lock_path
 from frenzy_orchestrator.adapters.journal import AttemptFolder
+from frenzy_orchestrator.adapters.threads import in_own_thread
 from frenzy_orchestrator.shim import locks
 from frenzy_orchestrator.shim.files import write_atomically
 from frenzy_shared.blobs.port import BlobStore
 from frenzy_shared.domain.job import StopReason
-from frenzy_shared.errors import BlobCorrupt, BlobMissing, FrenzyError, StorageFull, Unavailable
+from frenzy_shared.errors import (
+    BlobCorrupt,
+    BlobMissing,
+    FrenzyError,
+    InvalidSpec,
+    StorageFull,
+    Unavailable,
+)
 from frenzy_shared.messages.codec import to_json
 from frenzy_shared.messages.v1 import DesiredAttempt
 from frenzy_shared.units import format_bytes
@@ -77,9 +86,11 @@ class Preparation:
         while True:
             try:
                 await self._check_devices(order)
-                self._check_space()
+                await in_own_thread(self._check_space)  # it may be a mount that hangs
                 await self._fetch(folder)
-                return await asyncio.to_thread(self._lay_out, folder)
+                await in_own_thread(lambda: self._check_inputs(folder))
+                await _copy_workdir(folder)
+                return await in_own_thread(lambda: self._lay_out(folder))
             except _Refusal as refusal:
                 return Refused(refusal.reason, refusal.message)
             except StorageFull as error:
@@ -132,7 +143,7 @@ class Preparation:
         try:
             await self._blobs.fetch(digest, archive)
             shutil.rmtree(target, ignore_errors=True)  # a crash may have left a part
-            await asyncio.to_thread(self._unpack, archive, target)
+            await in_own_thread(lambda: self._unpack(archive, target))
         except (BlobMissing, BlobCorrupt) as error:
             raise _Refusal(f"{what}: {error.message}", StopReason.DATA_ERROR) from error
         except Unavailable:
@@ -142,16 +153,21 @@ class Preparation:
         finally:
             archive.unlink(missing_ok=True)
 
+    def _check_inputs(self, folder: AttemptFolder) -> None:
+        spec = folder.journal.order.spec
+        if spec is None:
+            raise _Refusal("the order has no job specification")
+        inputs = self.inputs(folder)
+        for what, reference in (("data", spec.data), ("tokenizer", spec.tokenizer)):
+            if reference is not None:
+                _check_readable(what, Path(getattr(inputs, what)))
+
     def _lay_out(self, folder: AttemptFolder) -> Inputs:
-        """Check inputs on this node and write the files that ranks read."""
+        """Check what the ranks start from and write the files that they read."""
         order = folder.journal.order
         if order.spec is None or order.plan is None:
             raise _Refusal("the order has no job specification or no plan")
         inputs = self.inputs(folder)
-        for what, reference in (("data", order.spec.data), ("tokenizer", order.spec.tokenizer)):
-            if reference is not None:
-                _check_readable(what, Path(getattr(inputs, what)))
-        _copy_workdir(order.spec.workdir, folder.work)
         if order.spec.entrypoint is not None:
             _check_script(folder.work, order.spec.entrypoint.script)
         Path(inputs.checkpoints).mkdir(parents=True, exist_ok=True)
@@ -217,14 +233,19 @@ def _check_readable(what: str, path: Path) -> None:
         raise _Refusal(f"{what}: {path} is empty", StopReason.DATA_ERROR)
 
 
-def _copy_workdir(reference: str | None, work: Path) -> None:
+async def _copy_workdir(folder: AttemptFolder) -> None:
     """Copy a work folder that is already on the node: ranks may write into their own copy."""
+    spec = folder.journal.order.spec
+    reference = spec.workdir if spec is not None else None
     if reference is None or not reference.startswith("node:"):
         return
     source = Path(reference.removeprefix("node:"))
-    if not source.is_dir():
+    if not await in_own_thread(source.is_dir):
         raise _Refusal(f"workdir: {source} is not a folder on this node", StopReason.DATA_ERROR)
-    shutil.copytree(source, work, dirs_exist_ok=True, symlinks=True)
+    try:
+        await copy_in_child(source, folder.work)
+    except InvalidSpec as error:
+        raise _Refusal(f"workdir: {error.message}", StopReason.DATA_ERROR) from error
 
 
 def _check_script(work: Path, script: str) -> None:
