@@ -3,9 +3,12 @@
 import json
 import signal
 import sys
+import time
 
 import pytest
 from tests.support.installation import installation
+
+from frenzy.cli import main
 
 __all__ = ["installation"]
 
@@ -64,3 +67,36 @@ def test_nothing_is_left_when_it_is_ended_early(installation, number):
     assert left == {}
     if number != signal.SIGKILL:
         assert list((installation.home / "tmp").iterdir()) == []
+
+
+@pytest.mark.timeout(120)
+def test_a_second_ctrl_c_waits_for_the_cleaning(installation):
+    process = installation.start("demo", "-o", "json")
+    try:
+        for line in process.stderr:
+            if "starting services" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        for line in process.stderr:
+            if "stopping everything" in line:
+                break
+        for _ in range(3):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.1)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert err.count("still stopping") == 1
+    assert installation.nothing_left() == {}
+    assert list((installation.home / "tmp").iterdir()) == []
+
+
+def test_ctrl_c_while_a_command_is_imported_is_quiet(monkeypatch):
+    def interrupted(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("frenzy.cli.app.run", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130

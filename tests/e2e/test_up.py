@@ -1,5 +1,6 @@
 """`frenzy up` as a user has it: one life from the first start to the last stop, and its errors."""
 
+import contextlib
 import json
 import os
 import signal
@@ -24,6 +25,12 @@ def status(home):
 
 def pid_of(home, name):
     return next(c["mark"]["pid"] for c in status(home)["children"] if c["name"] == name)
+
+
+def supervisor_of(home):
+    """Return the mark of the supervisor, once it has said who it is."""
+    with contextlib.suppress(FileNotFoundError):
+        return status(home)["supervisor"]
 
 
 def until(condition, what, within_s=60.0):
@@ -174,10 +181,42 @@ def test_a_folder_that_cannot_be_written_is_named(installation):
 
 
 def test_a_wrong_device_is_named(installation):
-    result = installation.run("up", "--emulated", "node-a:kind:1:huge:1", code=1)
+    result = installation.run("up", "--emulated", "node-a:emulated-kind:1:huge:1", code=1)
     assert (
         "'huge' is not a size" in result.stderr or "does not start with a number" in result.stderr
     )
+
+
+def test_a_supervisor_that_dies_while_starting_is_told_at_once(installation):
+    process = installation.start(*UP)
+    until(lambda: (supervisor_of(installation) or {}).get("pid"), "a supervisor")
+    os.kill(supervisor_of(installation)["pid"], signal.SIGKILL)
+    _, err = process.communicate(timeout=25)
+    assert process.returncode == 1
+    assert "the supervisor ended with exit code -9" in err
+    assert "supervisor.log" in err
+    assert installation.nothing_left() == {}
+
+
+@pytest.mark.parametrize("after", ["up.lock", "status.json", "nats"])
+def test_down_stops_an_up_that_has_just_begun(installation, after):
+    process = installation.start(*UP)
+    until((installation.root / after).exists, after)
+    installation.run("down", timeout=40)
+    _, err = process.communicate(timeout=15)
+    assert process.returncode == 105
+    assert "stopped by `frenzy down` while it was starting" in err
+    assert installation.nothing_left() == {}
+
+
+def test_ctrl_c_stops_an_up_whose_supervisor_has_just_begun(installation):
+    process = installation.start(*UP)
+    until((installation.root / "status.json").exists, "a supervisor")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=25)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert installation.nothing_left() == {}
 
 
 def test_foreground_and_then_a_server_that_does_not_start(installation):

@@ -5,6 +5,10 @@ import sys
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    from frenzy.cli.app import run  # noqa: PLC0415 - `import frenzy.cli` stays free of typer
+    try:
+        from frenzy.cli.app import run  # noqa: PLC0415 - `import frenzy.cli` stays free of typer
 
-    sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # also while modules are imported, before a command can catch it
+        code = 130
+    sys.exit(code)

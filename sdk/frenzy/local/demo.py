@@ -1,12 +1,15 @@
 """What `frenzy demo` runs: a temporary mixed cluster, real text, and four jobs."""
 
+import os
 import shutil
+import signal
 import sysconfig
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 from frenzy.local import control, credentials
@@ -94,9 +97,11 @@ def temporary_cluster(progress: control.Progress) -> Iterator[DemoCluster]:
 
     It also ends when this process is killed: its supervisor watches for that.
     """
-    with tempfile.TemporaryDirectory(prefix="frenzy-demo-") as folder:
-        layout = Layout(Path(folder) / "cluster")
-        corpus = _copy_corpus(Path(folder) / "python-sources")
+    temporary = tempfile.TemporaryDirectory(prefix="frenzy-demo-")
+    layout = Layout(Path(temporary.name) / "cluster")
+    supervisor = None
+    try:
+        corpus = _copy_corpus(Path(temporary.name) / "python-sources")
         options = Options(
             port=0,
             nodes=parse_emulated(MIXED_CLUSTER),
@@ -104,14 +109,35 @@ def temporary_cluster(progress: control.Progress) -> Iterator[DemoCluster]:
             die_with_parent=True,
         )
         control.prepare(layout, options)
-        try:
-            control.start(layout)
-            status = control.wait_ready(layout, progress)
-            token = credentials.load_or_make(layout).admin_token
-            yield DemoCluster(url=status.url, token=token, corpus=corpus)
-        finally:
-            progress("stopping everything")
-            control.stop(layout, progress)
+        supervisor = control.start(layout)
+        status = control.wait_ready(layout, progress, supervisor)
+        token = credentials.load_or_make(layout).admin_token
+        yield DemoCluster(url=status.url, token=token, corpus=corpus)
+    finally:
+        with _uninterrupted(), temporary:
+            if supervisor is not None:
+                progress("stopping everything")
+                control.abandon(layout, progress, supervisor)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let an impatient second Ctrl-C change nothing: what is being removed is removed whole."""
+    told = False
+
+    def tell(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's shape
+        nonlocal told
+        if not told:
+            told = True
+            with suppress(OSError):  # not through sys.stderr: that may be in the middle of a write
+                os.write(2, b"still stopping\n")
+
+    before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _copy_corpus(target: Path) -> Path:

@@ -50,6 +50,11 @@ class Layout:
         return self.root / "lock"
 
     @property
+    def up_lock(self) -> Path:
+        """Return the file that a working `frenzy up` holds locked."""
+        return self.root / "up.lock"
+
+    @property
     def keep_jobs(self) -> Path:
         """Return the file that tells the next stop to leave ranks alone, when it is there."""
         return self.root / "keep-jobs"
@@ -94,8 +99,10 @@ class Layout:
             for folder in folders:
                 folder.mkdir(exist_ok=True)
             probe = self.root / f".probe-{os.getpid()}"
-            probe.write_bytes(b"\0" * 4096)
-            probe.unlink()
+            try:
+                probe.write_bytes(b"\0" * 4096)
+            finally:
+                probe.unlink(missing_ok=True)  # a full disk lets it be made, but not written
         except OSError as error:
             raise _cannot_write(self.root, error) from None
         free_bytes = shutil.disk_usage(self.root).free

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
+from frenzy_shared.catalog.gpus import EMULATED_PREFIX
 from frenzy_shared.domain.ids import is_name
 from frenzy_shared.errors import Misconfigured
-from frenzy_shared.units import parse_bytes
+from frenzy_shared.units import GIB, MIB, parse_bytes
 
 DEFAULT_PORT: Final = 8642
 SERVICES: Final = ("gateway", "marp", "scheduler")
@@ -20,6 +21,9 @@ MIXED_CLUSTER: Final = (
     "node-c:emulated-a100-40:1:256MiB:1.0;"
     "node-c:emulated-a100-80:1:512MiB:1.5"
 )
+_MOST_DEVICES: Final = 256  # of one node: what its agent takes
+_LEAST_BYTES: Final = MIB
+_MOST_BYTES: Final = 1024**2 * GIB  # exact also where a store counts with 53 bits
 _SET_EXAMPLE: Final = "write for example --set FRENZY_POLICY=fifo (docs/reference/settings.md)"
 _OWN_SETTINGS: Final = frozenset(
     f"FRENZY_{name}"
@@ -87,6 +91,11 @@ def parse_emulated(text: str) -> dict[str, str]:
             raise Misconfigured(f"--emulated: {node!r} is not a node name (a-z, 0-9, '-')")
         _check_device(part, *device)
         nodes.setdefault(node, []).append(":".join(device))
+        count = sum(int(devices.split(":")[1]) for devices in nodes[node])
+        if count > _MOST_DEVICES:
+            raise Misconfigured(
+                f"--emulated: node {node!r} has {count} devices; 1-{_MOST_DEVICES} are possible"
+            )
     if not nodes:
         raise Misconfigured("--emulated names no device", suggestions=(_EXAMPLE,))
     return {node: ",".join(devices) for node, devices in nodes.items()}
@@ -173,13 +182,22 @@ def _known_settings() -> list[str]:
 
 
 def _check_device(part: str, kind: str, count: str, memory: str, speed: str) -> None:
-    if not is_name(kind):
-        raise Misconfigured(f"--emulated: {kind!r} in {part!r} is not a kind name (a-z, 0-9, '-')")
-    if not re.fullmatch("[1-9][0-9]{0,2}", count):
-        raise Misconfigured(f"--emulated: {count!r} in {part!r} is not a count from 1 to 999")
+    if not is_name(kind) or not kind.startswith(EMULATED_PREFIX):
+        raise Misconfigured(
+            f"--emulated: {kind!r} in {part!r} is not a kind name: "
+            f"{EMULATED_PREFIX}<name> of a-z, 0-9 and '-'"
+        )
+    if not re.fullmatch("[1-9][0-9]{0,2}", count) or int(count) > _MOST_DEVICES:
+        raise Misconfigured(
+            f"--emulated: {count!r} in {part!r} is not a count from 1 to {_MOST_DEVICES}"
+        )
     try:
-        parse_bytes(memory)
+        memory_bytes = parse_bytes(memory)
     except ValueError as error:
         raise Misconfigured(f"--emulated: {part!r}: {error}") from None
+    if not _LEAST_BYTES <= memory_bytes <= _MOST_BYTES:
+        raise Misconfigured(
+            f"--emulated: {memory!r} in {part!r} is not a device's memory: from 1 MiB to 1024 TiB"
+        )
     if not re.fullmatch(r"\d+(\.\d+)?", speed) or not 0 < float(speed) <= 100:
         raise Misconfigured(f"--emulated: {speed!r} in {part!r} is not a speed (1.0: this CPU)")

@@ -72,7 +72,7 @@ class Status:
 
 @contextmanager
 def hold(lock: Path) -> Iterator[bool]:
-    """Try to be the one supervisor; the kernel lets go of the lock when the process is gone."""
+    """Try to be the one that holds a lock; the kernel frees it when the process is gone."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
@@ -85,8 +85,8 @@ def hold(lock: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def supervised(lock: Path) -> bool:
-    """Tell whether a supervisor lives."""
+def held(lock: Path) -> bool:
+    """Tell whether a living process holds a lock."""
     if not lock.exists():
         return False
     with hold(lock) as ours:

@@ -40,6 +40,7 @@ class Supervisor:
         self._ready = ready
         self._options = options
         self._children: list[Child] = []
+        self._stale: tuple[ChildStatus, ...] = ()  # of an earlier supervisor, until they are ended
         self._phase = Phase.STARTING
         self._detail = ""
         self._url = ""
@@ -51,7 +52,7 @@ class Supervisor:
         Raises:
             FrenzyError: something did not start; what had started is stopped again.
         """
-        self._end_stale_children()
+        await self._end_stale_children()
         try:
             starting = asyncio.ensure_future(self._start())
             stopping = asyncio.ensure_future(stop.wait())
@@ -133,18 +134,23 @@ class Supervisor:
     async def _stop_children(self, children: Sequence[Child]) -> None:
         await asyncio.gather(*(child.stop() for child in children))
 
-    def _end_stale_children(self) -> None:
+    async def _end_stale_children(self) -> None:
         """End what an earlier supervisor left when it was killed; ranks are left alone."""
         earlier = Status.read(self._layout.status)
         if earlier is not None:
-            end_all(earlier.marks, _STALE_GRACE_S)
+            self._stale = earlier.children
+        # Who this is must be known before the wait, so that `frenzy down` can tell it to stop.
+        self._tell(Phase.STARTING, "ending what an earlier run left" if self._stale else "starting")
+        marks = [child.mark for child in self._stale if child.mark is not None]
+        await asyncio.to_thread(end_all, marks, _STALE_GRACE_S)
+        self._stale = ()
 
     def _tell(self, phase: Phase, detail: str) -> None:
         self._phase, self._detail = phase, detail
         self._write()
 
     def _write(self) -> None:
-        children = tuple(
+        own = (
             ChildStatus(
                 name=child.spec.name,
                 mark=child.mark,
@@ -158,7 +164,7 @@ class Supervisor:
             detail=self._detail,
             url=self._url,
             supervisor=self._me,
-            children=children,
+            children=(*self._stale, *own),
         )
         try:
             status.write(self._layout.status)
@@ -192,11 +198,11 @@ async def _start_child(child: Child, layout: Layout) -> None:
     try:
         await child.start()
     except Exited as error:
-        text = f"{error}: {_last_line(child)}"
+        text = f"{error}: {_last_words(child)}"
         raise Unavailable(text, suggestions=hint) from None
     except TimeoutError:
         seconds = child.spec.ready_within_s
-        text = f"{name} is not ready after {seconds:.0f} s: {_last_line(child)}"
+        text = f"{name} is not ready after {seconds:.0f} s: {_last_words(child)}"
         raise Unavailable(text, suggestions=hint) from None
 
 
@@ -221,9 +227,10 @@ def _explain(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _last_line(child: Child) -> str:
+def _last_words(child: Child) -> str:
     with child.spec.log.open("rb") as log:
         log.seek(0, os.SEEK_END)
         log.seek(max(0, log.tell() - 4096))
         lines = log.read().decode("utf-8", "replace").strip().splitlines()
-    return lines[-1][:500] if lines else "it wrote nothing"
+    said = [line for line in lines if line.startswith("error:")] or lines  # hints follow an error
+    return said[-1][:500] if said else "it wrote nothing"

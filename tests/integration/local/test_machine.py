@@ -1,5 +1,6 @@
 """Folders, files, ports, processes and the supervisor's status on this machine."""
 
+import errno
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +18,7 @@ from frenzy.local import credentials, drain, servers
 from frenzy.local.layout import Layout, default_layout
 from frenzy.local.ports import free_ports, require_free
 from frenzy.local.processes import ProcessMark, end_all
-from frenzy.local.status import ChildStatus, Phase, Status, hold, supervised
+from frenzy.local.status import ChildStatus, Phase, Status, held, hold
 from frenzy_shared.errors import Misconfigured, StorageFull
 
 
@@ -52,6 +54,17 @@ def test_a_full_disk_is_refused_before_anything_starts(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
     with pytest.raises(StorageFull, match="only 1000 B"):
         Layout(tmp_path).create()
+
+
+def test_a_disk_that_fills_up_leaves_no_probe(tmp_path, monkeypatch):
+    def full(path, data):
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(StorageFull, match="is full"):
+        Layout(tmp_path).create()
+    assert list(tmp_path.glob(".probe-*")) == []
 
 
 def test_credentials_are_made_once_and_private(tmp_path):
@@ -131,11 +144,11 @@ def test_status_survives_and_marks_children(tmp_path):
 
 def test_one_supervisor_at_a_time(tmp_path):
     lock = tmp_path / "lock"
-    assert not supervised(lock)
+    assert not held(lock)
     with hold(lock) as ours:
         assert ours
-        assert supervised(lock)
-    assert not supervised(lock)
+        assert held(lock)
+    assert not held(lock)
 
 
 async def test_drain_asks_living_shims_only(tmp_path, sleeper):

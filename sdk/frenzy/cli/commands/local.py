@@ -1,6 +1,7 @@
 """``frenzy up`` and ``frenzy down``."""
 
 import asyncio
+import subprocess
 import sys
 from typing import Annotated
 
@@ -61,7 +62,7 @@ def up(
     with control.exclusive(layout) as ours:
         if not ours:
             raise Unavailable("another `frenzy up` is starting it right now")
-        status = control.running(layout)
+        status, supervisor = control.running(layout), None
         if status is None:
             options = Options(
                 port=port,
@@ -73,11 +74,11 @@ def up(
             if not detach:
                 _foreground(layout)
                 return
-            control.start(layout)
+            supervisor = control.start(layout)
         elif status.phase is Phase.STOPPING:
             raise Unavailable("it is stopping; try again when `frenzy down` is done")
         already = status is not None and status.phase is Phase.READY
-        status = _wait_ready(layout, quiet=quiet)
+        status = _wait_ready(layout, supervisor, quiet=quiet)
     control.remember_server(layout, status.url)
     _announce(layout, status, output_, quiet=quiet, already=already)
 
@@ -104,14 +105,16 @@ def down(
             sys.stderr.write(f"{len(attempts_alive(nodes))} attempts go on; next: frenzy up\n")
 
 
-def _wait_ready(layout: Layout, *, quiet: bool) -> Status:
+def _wait_ready(
+    layout: Layout, supervisor: "subprocess.Popen[bytes] | None", *, quiet: bool
+) -> Status:
     """Wait and tell the steps; Ctrl-C stops what was being started."""
     try:
         with output.steps("starting", quiet=quiet) as tell:
-            return control.wait_ready(layout, tell)
+            return control.wait_ready(layout, tell, supervisor)
     except KeyboardInterrupt:
         sys.stderr.write("stopping what was being started\n")
-        control.stop(layout, lambda _: None)
+        control.abandon(layout, lambda _: None, supervisor)
         raise
 
 
