@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet
 export DS_BUILD_OPS := 0
 
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test check bench chaos clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ check: setup ## Lint, types, import contracts.
 
 bench: setup ## Run the benchmarks and check their expected ranges.
 	@$(BIN)/python -m benchmarks
+
+chaos: setup ## Kill and freeze processes at random under load; MINUTES=60.
+	@$(BIN)/python -m tests.fault.chaos --minutes $(or $(MINUTES),60)
 
 clean: ## Remove the virtual environment and everything that tools left.
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -104,6 +104,11 @@ class Marp:
                 return PlanReply(
                     error_code=error.code, error=error.message, suggestions=error.suggestions
                 ).encode()
+            except Exception:  # silence would look like an outage to whoever asked
+                log.exception("a question could not be answered")
+                return PlanReply(
+                    error_code=FrenzyError.code, error="planning failed; MARP's log says why"
+                ).encode()
 
     async def refresh(self) -> None:
         """Plan jobs that no event announced, and waiting jobs whose cluster has changed."""

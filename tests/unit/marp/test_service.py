@@ -265,3 +265,14 @@ async def test_one_job_that_cannot_be_planned_does_not_stop_the_others(world, mo
     assert states == [JobState.SUBMITTED, JobState.QUEUED]
     await world.marp.refresh()
     assert (await world.store.job("a")).state is JobState.QUEUED
+
+
+async def test_a_question_that_breaks_the_planner_is_answered(world, monkeypatch):
+    await world.node()
+
+    def broken(*_arguments, **_options):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(frenzy_marp.service, "plan_job", broken)
+    reply = await ask(world, PlanRequest(spec=parse_spec(SPEC)).encode())
+    assert (reply.plans, reply.error_code) == (None, "internal")
