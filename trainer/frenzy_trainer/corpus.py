@@ -1,8 +1,10 @@
 """Read the documents of a job: a text file, a .jsonl file, or a folder of them."""
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from frenzy_trainer.errors import DataError
 
@@ -31,34 +33,53 @@ def read_documents(root: Path) -> Iterator[str]:
 
 
 def _files(root: Path) -> list[Path]:
-    if root.is_dir():
-        return sorted(path for path in root.rglob("*") if path.is_file() and _wanted(path, root))
-    if not root.exists():
+    if not _is(Path.exists, root):
         raise DataError(
             f"data {root}: does not exist on this node",
             suggestions=["give a path that exists, on every node if it starts with node:"],
         )
-    return [root]
+    return sorted(_walk(root)) if _is(Path.is_dir, root) else [root]
 
 
-def _wanted(path: Path, root: Path) -> bool:
-    parts = path.relative_to(root).parts
-    return not any(part.startswith(".") or part == "__pycache__" for part in parts)
+def _walk(root: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(root, onerror=_refuse_folder):
+        folders[:] = [name for name in folders if _wanted(name)]
+        files = (Path(folder, name) for name in names if _wanted(name))
+        yield from (file for file in files if _is(Path.is_file, file))
+
+
+def _wanted(name: str) -> bool:
+    return not name.startswith(".") and name != "__pycache__"
+
+
+def _is(question: Callable[[Path], bool], path: Path) -> bool:
+    try:
+        return question(path)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _refuse_folder(error: OSError) -> NoReturn:
+    raise _unreadable(Path(error.filename), error) from error
 
 
 def _read(file: Path) -> str:
     try:
         return file.read_bytes().decode("utf-8")
     except OSError as error:
-        raise DataError(
-            f"data {file}: cannot be read: {error.strerror}",
-            suggestions=["make the file readable for the user that runs the node agent"],
-        ) from error
+        raise _unreadable(file, error) from error
     except UnicodeDecodeError as error:
         raise DataError(
             f"data {file}: is not UTF-8 text (byte {error.start})",
             suggestions=["convert it, for example with iconv -t UTF-8, or leave it out"],
         ) from error
+
+
+def _unreadable(path: Path, error: OSError) -> DataError:
+    return DataError(
+        f"data {path}: cannot be read: {error.strerror}",
+        suggestions=["make it readable for the user that runs the node agent"],
+    )
 
 
 def _json_lines(file: Path, text: str) -> Iterator[str]:

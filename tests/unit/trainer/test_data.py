@@ -1,6 +1,8 @@
 """Text in, packed sequences out; bad data is named together with the remedy."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,25 @@ def test_unusable_files_are_named(tmp_path: Path, content: bytes, complaint: str
         load(file)
     assert str(file) in caught.value.message
     assert caught.value.suggestions
+
+
+@pytest.mark.parametrize("call", ["scandir", "stat"])
+def test_an_entry_that_cannot_be_looked_at_is_named(
+    tmp_path: Path, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir() if call == "scandir" else closed.touch()
+    (tmp_path / "a.txt").write_text("some text")
+    original = getattr(os, call)
+
+    def refusing(path: Any, *args: Any, **options: Any) -> Any:
+        if Path(path) == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return original(path, *args, **options)
+
+    monkeypatch.setattr(os, call, refusing)  # permissions do not hold for root
+    with pytest.raises(DataError, match="closed: cannot be read: Permission denied"):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize("line", ["not json", '{"body": "x"}', "[1]", '{"text": 3}'])
