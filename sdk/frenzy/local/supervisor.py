@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from frenzy.client import AsyncClient
@@ -198,11 +199,11 @@ async def _start_child(child: Child, layout: Layout) -> None:
     try:
         await child.start()
     except Exited as error:
-        text = f"{error}: {_last_words(child)}"
+        text = f"{error}: {_last_words(child.spec.log)}"
         raise Unavailable(text, suggestions=hint) from None
     except TimeoutError:
         seconds = child.spec.ready_within_s
-        text = f"{name} is not ready after {seconds:.0f} s: {_last_words(child)}"
+        text = f"{name} is not ready after {seconds:.0f} s: {_last_words(child.spec.log)}"
         raise Unavailable(text, suggestions=hint) from None
 
 
@@ -227,10 +228,10 @@ def _explain(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _last_words(child: Child) -> str:
-    with child.spec.log.open("rb") as log:
-        log.seek(0, os.SEEK_END)
-        log.seek(max(0, log.tell() - 4096))
-        lines = log.read().decode("utf-8", "replace").strip().splitlines()
-    said = [line for line in lines if line.startswith("error:")] or lines  # hints follow an error
+def _last_words(path: Path) -> str:
+    with path.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - 4096))
+        lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    said = [line for line in lines if not line.startswith("  try: ")]  # hints follow the error
     return said[-1][:500] if said else "it wrote nothing"
