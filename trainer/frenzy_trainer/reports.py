@@ -15,6 +15,7 @@ from typing import Any, Self
 from frenzy_shared.domain.job import StopReason
 
 _MESSAGE_LIMIT = 4000
+_NUMBERS = ("step", "loss", "tokens_per_second")  # what is summed up
 
 
 class ReportFile:
@@ -58,10 +59,35 @@ class ReportFile:
 
 
 def read_steps(path: Path) -> list[dict[str, Any]]:
-    """Return the step reports of a report file, in the order they were written."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    records: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    return [record for record in records if record["kind"] == "step"]
+    """Return the step reports of a report file, in the order they were written.
+
+    The user's code can write to the file too: lines that are no step reports are left out.
+    """
+    lines = path.read_bytes().split(b"\n")
+    return [record for line in lines if (record := _parse_step(line)) is not None]
+
+
+def _parse_step(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict) or record.get("kind") != "step":
+        return None
+    numbers = [record[key] for key in _NUMBERS if key in record]
+    is_step = isinstance(record.get("step"), int) and all(_is_number(value) for value in numbers)
+    return record if is_step else None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold
+        return False
 
 
 def _is_known(value: object) -> bool:

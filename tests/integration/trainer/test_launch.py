@@ -1,10 +1,14 @@
 """A user's own script as a rank: unchanged, accounted, paced, its end reported."""
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.trainer import Job, RankResult, run_gang
+
+from frenzy_trainer import launch
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "torchrun-script" / "train.py"
 MIB = 1024**2
@@ -76,6 +80,17 @@ def test_exit_codes_are_kept_and_failures_explained(
     else:
         assert failures[0]["reason"] == "UserCodeError"
         assert message in failures[0]["message"]
+
+
+def test_what_a_script_writes_into_its_report_file_does_not_fail_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    path, script = tmp_path / "report.jsonl", tmp_path / "script.py"
+    script.write_text(f"with open({str(path)!r}, 'ab') as file: file.write(b'\\xff\\xfe\\n')\n")
+    assert launch.main([str(script)], {"FRENZY_REPORT_FILE": str(path)}) == 0
+    assert json.loads(path.read_bytes().splitlines()[-1])["kind"] == "summary"
 
 
 def test_optimizer_steps_take_the_emulated_devices_time(tmp_path: Path) -> None:
