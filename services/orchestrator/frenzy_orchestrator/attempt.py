@@ -19,7 +19,14 @@ from frenzy_orchestrator.adapters.launching import Launcher
 from frenzy_orchestrator.adapters.preparation import Preparation, Refused
 from frenzy_orchestrator.adapters.processes import ShimHost, ShimProcess
 from frenzy_orchestrator.adapters.rendezvous import RendezvousPorts
-from frenzy_orchestrator.core.exits import NEVER_RAN, judge, root_cause
+from frenzy_orchestrator.core.exits import (
+    NEVER_RAN,
+    Ending,
+    blame_disk,
+    judge,
+    may_be_disk,
+    root_cause,
+)
 from frenzy_orchestrator.core.reconcile import AttemptKey, Held, Stage
 from frenzy_orchestrator.outputs import Outputs, OutputTools
 from frenzy_orchestrator.shim.files import write_atomically, write_json
@@ -297,7 +304,7 @@ class Attempt:
         if ending.ended_by in NEVER_RAN:
             await self._refuse(StopReason.LAUNCH_REFUSED, ending.message)
         elif ending.ranks:
-            outcomes = judge(ending, self._outputs.reports)
+            outcomes = await self._judge(ending)
             cause = root_cause(outcomes)
             await self._tell(
                 EvidenceKind.EXITED,
@@ -306,6 +313,15 @@ class Attempt:
                 reason=cause.reason if cause else StopReason.COMPLETED,
                 message=cause.message if cause else "",
             )
+
+    async def _judge(self, ending: Ending) -> tuple[RankOutcome, ...]:
+        """Judge the ranks; a disk that is full now is why they could not go on."""
+        outcomes = judge(ending, self._outputs.reports)
+        if not may_be_disk(outcomes):
+            return outcomes
+        lack = await self._tools.preparation.lack_of_space()
+        disk = f"the disk of {self._tools.outputs.node} is full ({lack})"
+        return blame_disk(outcomes, disk) if lack else outcomes
 
     async def _refuse(self, reason: StopReason, message: str) -> None:
         await self._persist(lambda: self.folder.bury(reason, 0.0))

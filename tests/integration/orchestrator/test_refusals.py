@@ -167,6 +167,25 @@ async def test_too_little_disk_space_is_told_with_numbers(cluster):
     assert "are needed" in told.message
 
 
+async def test_a_disk_that_filled_while_a_job_ran_is_not_told_as_the_users_mistake(
+    cluster, monkeypatch, tmp_path
+):
+    await cluster.agent(min_free_bytes=1024**2)
+    script = (
+        f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)"
+    )
+    given = order(spec=cluster.script(f"{script}\nraise SystemExit(1)"))
+    await cluster.control.start_job("node-a", given)
+    usage = SimpleNamespace(total=2**40, used=2**40, free=4096)
+    monkeypatch.setattr(preparation.shutil, "disk_usage", lambda _: usage)
+    (tmp_path / "go").touch()
+    told = await cluster.control.seen(EvidenceKind.EXITED)
+    await cluster.control.seen(EvidenceKind.CLEAN)
+    assert told.outcomes[0].reason is StopReason.CHECKPOINT_ERROR
+    assert told.outcomes[0].message.startswith("the disk of node-a is full (4")
+    assert told.outcomes[0].message.endswith("rank 0 exited with code 1")
+
+
 async def test_go_without_prepare_is_refused(cluster):
     await cluster.agent()
     given = order(spec=cluster.script("pass"), phase=Phase.GO, rendezvous="127.0.1.1:20000")

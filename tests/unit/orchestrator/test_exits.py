@@ -7,7 +7,9 @@ from frenzy_orchestrator.core.exits import (
     Ending,
     RankExit,
     RankReport,
+    blame_disk,
     judge,
+    may_be_disk,
     root_cause,
 )
 from frenzy_shared.domain.job import StopReason
@@ -100,3 +102,17 @@ def test_observations_travel():
     )
     ended = outcome(rank(0), EndedBy.COMPLETED, report=report)
     assert (ended.peak_allocated_bytes, ended.loss_last, ended.last_step) == (5, 2.0, 3)
+
+
+def test_a_full_disk_explains_failures_of_user_code_and_checkpoints_only():
+    ranks = (rank(1), rank(1, 1, signalled=True), rank(0, 2))
+    judged = judge(Ending(ended_by=EndedBy.RANK_FAILED, ranks=ranks), {})
+    assert may_be_disk(judged)
+    blamed = blame_disk(judged, "the disk of n1 is full (1 MiB free under /d)")
+    assert blamed[0].reason is StopReason.CHECKPOINT_ERROR
+    assert blamed[0].message == (
+        "the disk of n1 is full (1 MiB free under /d): rank 0 exited with code 1"
+    )
+    assert blamed[1:] == judged[1:]
+    assert root_cause(blamed) == blamed[0]
+    assert not may_be_disk(judged[1:])

@@ -1,7 +1,6 @@
 """Get an attempt ready on this node, or say exactly why not. Nothing is started here."""
 
 import asyncio
-import errno
 import json
 import os
 import shutil
@@ -33,7 +32,7 @@ from frenzy_shared.units import format_bytes
 
 _RETRY_S: Final = 1.0  # between tries when the blob store cannot be reached
 _LOCK_WAIT_S: Final = 5.0  # the attempt before may still be closing its devices
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_LOOK_S: Final = 5.0  # a mount that has not answered for so long tells nothing
 
 Unpack = Callable[[Path, Path], None]
 
@@ -101,6 +100,14 @@ class Preparation:
                 reason = StopReason.LAUNCH_REFUSED
                 return Refused(reason, f"cannot prepare {folder.path.name}: {error}")
 
+    async def lack_of_space(self) -> str:
+        """Describe a folder with less free space than an attempt needs; "": none is known."""
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                return await in_own_thread(self._lack_of_space)
+        except (TimeoutError, OSError):  # a mount that hangs or is gone
+            return ""
+
     async def _check_devices(self, order: DesiredAttempt) -> None:
         present = {device.id: device for device in await asyncio.to_thread(self._inventory.devices)}
         for assignment in order.ranks:
@@ -115,14 +122,16 @@ class Preparation:
                 raise _Refusal(f"device {device.id} is still held by another attempt")
 
     def _check_space(self) -> None:
+        if lack := self._lack_of_space():
+            raise _Refusal(f"only {lack}; {format_bytes(self._min_free_bytes)} are needed")
+
+    def _lack_of_space(self) -> str:
         for folder in (self._data_dir, self._checkpoints_dir):
             folder.mkdir(parents=True, exist_ok=True)
             free = shutil.disk_usage(folder).free
             if free < self._min_free_bytes:
-                raise _Refusal(
-                    f"only {format_bytes(free)} free under {folder}; "
-                    f"{format_bytes(self._min_free_bytes)} are needed"
-                )
+                return f"{format_bytes(free)} free under {folder}"
+        return ""
 
     async def _fetch(self, folder: AttemptFolder) -> None:
         spec = folder.journal.order.spec

@@ -6,7 +6,7 @@ them: a rank that we ended is never a failure of its own.
 
 import signal
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -84,6 +84,7 @@ _ROOT_CAUSES: Final = (
     StopReason.INTERNAL_ERROR,
     StopReason.COMMUNICATION_ERROR,
 )
+_DISK_SUSPECTS: Final = frozenset({StopReason.USER_CODE_ERROR, StopReason.CHECKPOINT_ERROR})
 _KILLED: Final = frozenset({-signal.SIGKILL, 128 + signal.SIGKILL})
 
 
@@ -93,6 +94,28 @@ def judge(ending: Ending, reports: Mapping[int, RankReport]) -> tuple[RankOutcom
     return tuple(
         _outcome(rank, ending, reports.get(rank.rank, RankReport()), first)
         for rank in sorted(ending.ranks, key=lambda rank: rank.rank)
+    )
+
+
+def may_be_disk(outcomes: Iterable[RankOutcome]) -> bool:
+    """Tell whether a full disk would explain a failure."""
+    return any(outcome.reason in _DISK_SUSPECTS for outcome in outcomes)
+
+
+def blame_disk(outcomes: Iterable[RankOutcome], disk: str) -> tuple[RankOutcome, ...]:
+    """Put a full disk, described by ``disk``, before what it explains.
+
+    What seemed to be the user's code becomes a failure to write, which is tried again.
+    """
+    return tuple(
+        replace(
+            outcome,
+            reason=StopReason.CHECKPOINT_ERROR,
+            message=f"{disk}: {outcome.message}",
+        )
+        if outcome.reason in _DISK_SUSPECTS
+        else outcome
+        for outcome in outcomes
     )
 
 
