@@ -150,3 +150,9 @@ def held_devices():
         "kind": "emulated-a100-40",
         "devices": (DeviceAddress(node="node-b", device="0"),),
     }
+
+
+def log(number, text, attempt=1):
+    """One line of rank 0 as an event stream sends it."""
+    value = {"attempt": attempt, "rank": 0, "number": number, "output": "stdout"}
+    return ("log", str(number), {**value, "text": text, "time": "t"})
