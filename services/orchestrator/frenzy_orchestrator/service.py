@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -16,6 +15,7 @@ from pydantic import ValidationError
 
 from frenzy_orchestrator.adapters.devices.port import DeviceInventory
 from frenzy_orchestrator.adapters.evidence import EvidenceLedger
+from frenzy_orchestrator.adapters.threads import in_own_thread
 from frenzy_orchestrator.core.reconcile import AttemptKey, Standing, standing
 from frenzy_orchestrator.metrics import AgentMetrics
 from frenzy_orchestrator.roster import Roster
@@ -54,10 +54,6 @@ class Agent:
     _answered_at: float = 0.0
     _confirmed: bool = False  # an answer came to a heartbeat with our epoch
     _reregistered: bool = False
-    # Its own thread: whatever keeps the event loop's pool busy, heartbeats go on.
-    _looking: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="frenzy-heartbeat")
-    )
     _again: asyncio.Event = field(default_factory=asyncio.Event)  # beat without waiting
 
     async def heartbeats(self, stop: asyncio.Event) -> None:
@@ -73,7 +69,6 @@ class Agent:
             await every(self.heartbeat_s, stop, self._beat, wake=self._again)
         finally:
             await pokes.stop()
-            self._looking.shutdown(wait=False)
             await self.roster.leave()
 
     async def evidence(self, stop: asyncio.Event) -> None:
@@ -99,8 +94,8 @@ class Agent:
         self._apply(desired, asked if desired.complete else set())
 
     async def _heartbeat(self) -> Heartbeat:
-        loop = asyncio.get_running_loop()
-        devices, used = await loop.run_in_executor(self._looking, self._look)
+        # Whatever keeps the event loop's pool busy, heartbeats go on.
+        devices, used = await in_own_thread(self._look)
         self._show(devices, used)
         return Heartbeat(
             node=self.node,

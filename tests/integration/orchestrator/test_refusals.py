@@ -144,6 +144,18 @@ async def test_inputs_that_block_cost_neither_heartbeats_nor_the_agents_end(
     free.set()
 
 
+async def test_heartbeats_go_on_when_the_event_loops_pool_is_lost(cluster):
+    await cluster.agent()
+    free, loop = threading.Event(), asyncio.get_running_loop()
+    lost = [loop.run_in_executor(None, free.wait) for _ in range((os.cpu_count() or 1) + 4)]
+    beats = len(cluster.control.heartbeats)
+    try:
+        await eventually(lambda: len(cluster.control.heartbeats) > beats + 2, timeout_s=5)
+    finally:
+        free.set()
+        await asyncio.gather(*lost)
+
+
 async def test_a_missing_checkpoint_is_refused(cluster):
     await cluster.agent()
     told = await refused(cluster, cluster.script("pass"), resume_step=7)

@@ -109,7 +109,7 @@ class Preparation:
             return ""
 
     async def _check_devices(self, order: DesiredAttempt) -> None:
-        present = {device.id: device for device in await asyncio.to_thread(self._inventory.devices)}
+        present = {device.id: device for device in await in_own_thread(self._inventory.devices)}
         for assignment in order.ranks:
             device = present.get(assignment.device)  # type: ignore[call-overload]
             if device is None:

@@ -1,7 +1,8 @@
 """Run a call that may never return in a thread that nothing waits for.
 
-Inputs of a job may lie on a mount that has stopped answering. A worker of the event loop's pool
-would be lost to it, and the process could not end: asyncio and the interpreter join those.
+Inputs of a job may lie on a mount that has stopped answering, and a device's driver may hang. A
+worker of the event loop's pool would be lost to it, and the process could not end: asyncio and
+the interpreter join those.
 """
 
 import asyncio
@@ -32,5 +33,5 @@ async def in_own_thread(call: Callable[[], _T]) -> _T:
         with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
             loop.call_soon_threadsafe(settle, outcome)
 
-    threading.Thread(target=work, name="frenzy-inputs", daemon=True).start()
+    threading.Thread(target=work, name="frenzy-own", daemon=True).start()
     return await result
