@@ -34,7 +34,13 @@ def main() -> int:
     inside = all(
         figures[name] < limit for figures in measured.values() for name, limit in EXPECTED.items()
     )
-    result = {"jobs": JOBS, "tries": TRIES, **measured, "expected_below": EXPECTED, "inside": inside}
+    result = {
+        "jobs": JOBS,
+        "tries": TRIES,
+        **measured,
+        "expected_below": EXPECTED,
+        "inside": inside,
+    }
     store(RESULT, result)
     print(json.dumps(result))
     return 0 if inside else 1

@@ -20,7 +20,7 @@ from frenzy.local.layout import Layout
 from frenzy.local.options import Options
 from frenzy.local.processes import ProcessMark, end_all
 from frenzy.local.status import ChildStatus, Phase, Status, hold
-from frenzy_shared.bus.nats import NatsBus
+from frenzy.local.streams import create_streams
 from frenzy_shared.errors import FrenzyError, Unavailable
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Supervisor:
         self._url = plan.url
         await self._start_stage(plan.servers, "starting nats-server and valkey-server")
         self._tell(Phase.STARTING, "creating streams")
-        await _create_streams(plan.nats_url)
+        await create_streams(plan.nats_url)
         await self._start_stage(plan.services, "starting services and agents")
         self._tell(Phase.STARTING, "waiting for nodes")
         await self._wait_for_nodes(plan.url, secret.admin_token)
@@ -205,14 +205,6 @@ async def _start_child(child: Child, layout: Layout) -> None:
         seconds = child.spec.ready_within_s
         text = f"{name} is not ready after {seconds:.0f} s: {_last_words(child.spec.log)}"
         raise Unavailable(text, suggestions=hint) from None
-
-
-async def _create_streams(nats_url: str) -> None:
-    bus = await NatsBus.connect(nats_url, name="up")
-    try:
-        await bus.ensure_streams()
-    finally:
-        await bus.close()
 
 
 async def _cancel(task: "asyncio.Future[None]") -> None:

@@ -173,7 +173,9 @@ class JobSpec(_Section):
     entrypoint: Entrypoint | None = None
     """A script of your own instead of the built-in trainer; runs unchanged, as under torchrun."""
     workdir: str | None = None
-    """The folder that holds the script; relative to the job file."""
+    """The folder that holds the script; relative to the job file. `.git`, `__pycache__` and
+    `.venv` are left out; links that lead outside are refused.
+    """
     env: Annotated[dict[str, Environment], Field(max_length=256, default_factory=dict)]
     """Environment variables of the ranks."""
     resources: Resources = Resources()
