@@ -8,7 +8,9 @@ from pathlib import Path
 
 from benchmarks.memory.configurations import draw
 from benchmarks.memory.runs import compare
+from benchmarks.record import store
 
+RESULT = Path(__file__).parent / "results" / "memory.json"
 EXPECTED = {"worst_error": 0.10, "mean_error": 0.02}
 
 
@@ -34,8 +36,9 @@ def main(seed: int = 20261130, count: int = 24) -> int:
         "published_formula_mean_error": round(statistics.fmean(published), 4),
         "expected": EXPECTED,
     }
-    print(json.dumps(summary))
     inside = all(summary[key] <= limit for key, limit in EXPECTED.items())
+    store(RESULT, {**summary, "inside": inside})
+    print(json.dumps(summary))
     return 0 if inside else 1
 
 

@@ -1,7 +1,7 @@
 """A first speed model: roofline compute, optimizer bandwidth, ring communication.
 
-Ranking is what it is for; absolute times are within tens of per cent at best (design: MARP
-section 5). Every constant is a prior and is replaced by what runs report, later.
+Ranking is what it is for; absolute times are within tens of per cent at best. Every constant is
+a prior: nothing is learned from runs yet.
 """
 
 from dataclasses import dataclass
