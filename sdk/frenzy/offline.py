@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from frenzy_marp.core.breakdown import Breakdown, breakdown, exact_plan, smallest_cards
+from frenzy_marp.core.frenzy_2024 import published_peak
 from frenzy_marp.core.planner import plan_job
 from frenzy_shared.catalog.gpus import GpuModel
 from frenzy_shared.domain.cluster import summarize_kinds
@@ -30,6 +31,15 @@ class Estimate:
     def capacity_bytes(self) -> int | None:
         """Return the memory of the GPU that was named, where the catalogue knows it."""
         return (self.card.memory_bytes or None) if self.card else None
+
+    @property
+    def published_bytes(self) -> int:
+        """Return what the published formula (mode ``frenzy-2024``) says of one GPU."""
+        return published_peak(
+            self.setup.model,
+            sequence_length=self.setup.sequence_length,
+            micro_batch_size=self.found.plan.micro_batch_size,
+        )
 
     @property
     def spare_bytes(self) -> int | None:

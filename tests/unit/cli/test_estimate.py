@@ -148,3 +148,10 @@ def test_the_bare_client_says_which_extra_it_needs(cli, job_file, cluster_file, 
         assert result.code == 1
         assert "needs numpy" in result.err
         assert "pip install 'frenzy[server]'" in result.err
+
+
+def test_the_published_formula_stands_beside(cli):
+    # 20 W with W = V h + l (12 h^2 + 13 h), and s b h l (34 + 5 a s / h) for one device.
+    parameters = 50_257 * 768 + 12 * (12 * 768**2 + 13 * 768)
+    activations = 1024 * 768 * 12 * 34 + 5 * 1024 * 12 * 12 * 1024
+    assert asked(cli, "gpt2")["frenzy_2024_bytes"] == 20 * parameters + activations

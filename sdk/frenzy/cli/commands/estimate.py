@@ -156,6 +156,7 @@ def _as_json(found: "Estimate") -> dict[str, Any]:
         "sequence_length": found.setup.sequence_length,
         "plan": to_json(found.found.plan),
         "memory": to_json(found.found.memory),
+        "frenzy_2024_bytes": found.published_bytes,
         "moments": [to_json(moment) for moment in found.found.moments],
         "gpu": found.card.name if found.card else None,
         "capacity_bytes": found.capacity_bytes,
@@ -172,6 +173,8 @@ def _shown(found: "Estimate") -> RenderableType:
     rows.add_row("peak", show.estimate_bar(memory, found.capacity_bytes))
     rows.add_row("", show.estimate_terms(memory))
     rows.add_row("peak at", Text(f"{memory.moment} (per GPU, {memory.mode})"))
+    published = format_bytes(found.published_bytes)
+    rows.add_row("compare", f"{published} by the published formula (frenzy-2024)")
     parts = (rows, _quantities(memory), _moments(found), _verdict(found))
     return Group(*(piece for part in parts for piece in (part, Text())))
 
