@@ -3,41 +3,32 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
-from typing import Final, TypeVar
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Final
 
-from opentelemetry.trace import Span
-
-from frenzy_scheduler.changes import job_change
+from frenzy_scheduler.acting import Acting
+from frenzy_scheduler.batches import batches
 from frenzy_scheduler.core.cycle import cycle
-from frenzy_scheduler.core.decisions import Decision, Hold, Place, QueuedJob, Strategy
-from frenzy_scheduler.core.lifecycle import reserve
+from frenzy_scheduler.core.decisions import Decision, Hold, QueuedJob, Strategy
 from frenzy_scheduler.core.pending import explain
 from frenzy_scheduler.core.snapshot import Snapshot
-from frenzy_scheduler.desired import Desired
 from frenzy_scheduler.documents import Documents
 from frenzy_scheduler.jobs import apply, lease_lost
 from frenzy_scheduler.leadership import Leadership
 from frenzy_scheduler.metrics import Metrics
 from frenzy_scheduler.placed import placed_jobs
-from frenzy_scheduler.tracing import span_context
-from frenzy_shared import crashpoints
 from frenzy_shared.clock import Clock, IdSource
 from frenzy_shared.domain.cluster import kinds_digest, summarize_kinds
 from frenzy_shared.domain.ids import JobId
 from frenzy_shared.domain.job import JobRecord, JobState
-from frenzy_shared.state.port import Change, Json, StateStore, Status
+from frenzy_shared.state.port import Change, Json, StateStore
 from frenzy_shared.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 _QUEUED: Final = frozenset({JobState.QUEUED})
 _ROUNDS: Final = 4  # of reading and deciding anew after another writer was faster
-_CONFLICTS: Final = frozenset({Status.TAKEN, Status.NODE_EPOCH})
 
 
 @dataclass(kw_only=True)
@@ -49,7 +40,7 @@ class Scheduling:
     ids: IdSource
     policy: Strategy
     documents: Documents
-    desired: Desired
+    acting: Acting
     leadership: Leadership
     metrics: Metrics
     telemetry: Telemetry
@@ -76,13 +67,11 @@ class Scheduling:
         records = {record.id: record for record in queue}
         with self.telemetry.span("scheduler.cycle", jobs=len(queue)) as span:
             decisions = await self._decide(queue)
-            places = [decision for decision in decisions if isinstance(decision, Place)]
-            conflict = False
-            for some in _batches(places, self.batch):
-                claims = (self._claim(records[place.job], place, span) for place in some)
-                conflict |= any(await asyncio.gather(*claims))
+            conflict = await self.acting.carry_out(decisions, records, span)
             holds = [decision for decision in decisions if isinstance(decision, Hold)]
-            span.set_attributes({"placed": len(places), "held": len(holds), "conflict": conflict})
+            waiting = {hold.job.id for hold in holds}  # a claim clears the document of its job
+            self._written = {job: doc for job, doc in self._written.items() if job in waiting}
+            span.set_attribute("held", len(holds))
         if not conflict:
             await self._explain(holds)
         return conflict
@@ -91,7 +80,7 @@ class Scheduling:
         cluster = await self.store.cluster()
         digest = kinds_digest(summarize_kinds(cluster.nodes))
         jobs: list[QueuedJob] = []
-        for some in _batches(queue, self.batch):
+        for some in batches(queue, self.batch):
             jobs += await asyncio.gather(*(queued_job(self.documents, r, digest) for r in some))
         placed = await placed_jobs(self.store, self.documents, self.policy)
         started = time.perf_counter()
@@ -99,42 +88,14 @@ class Scheduling:
         self.metrics.cycled(time.perf_counter() - started)
         return decisions
 
-    async def _claim(self, record: JobRecord, place: Place, cycle_span: Span) -> bool:
-        """Claim one gang whole; return whether the cluster was not as the snapshot said."""
-        op = f"sched:{record.id}:{record.version}:{self.ids.new_id()}"
-        with self.telemetry.span("scheduler.place", parent=record.traceparent, job=record.id):
-            if (context := span_context(record.traceparent)) is not None:
-                cycle_span.add_link(context)
-            step = reserve(record, place.placement, await self.documents.rules(record))
-            change = job_change(step, lease=self.leadership.proof, documents={"pending": None})
-            crashpoints.reach("scheduler.before-claim")
-            result = await apply(self.store, op, change)
-            crashpoints.reach("scheduler.after-claim")
-            if result.ok:
-                self._written.pop(record.id, None)
-                placed = replace(step.after, version=result.version)
-                self.metrics.placed(placed, self.clock.now_ms())
-                self.metrics.moved(placed)
-                log.info(
-                    "job %s is placed: %s", record.id, placed.message, extra={"job": record.id}
-                )
-                await self.desired.push(placed)
-                return False
-        self.metrics.conflicted(result.status)
-        log.info("claim for job %s refused: %s %s", record.id, result.status, result.detail)
-        if lease_lost(result):
-            self.leadership.lose()
-        return result.status in _CONFLICTS
-
     async def _explain(self, holds: Sequence[Hold]) -> None:
         """Store why jobs wait, only where that changed."""
         now_ms = self.clock.now_ms()
         waiting = {hold.job.id: pending_document(hold, now_ms) for hold in holds}
         self.metrics.waiting(str(document["reason"]) for document in waiting.values())
         versions = {hold.job.id: hold.job.version for hold in holds}
-        self._written = {job: doc for job, doc in self._written.items() if job in waiting}
         changed = [(job, doc) for job, doc in waiting.items() if self._written.get(job) != doc]
-        for some in _batches(changed, self.batch):
+        for some in batches(changed, self.batch):
             await asyncio.gather(*(self._write(job, versions[job], doc) for job, doc in some))
 
     async def _write(self, job: JobId, version: int, document: Json) -> None:
@@ -168,9 +129,3 @@ async def queued_job(documents: Documents, record: JobRecord, digest: str) -> Qu
 def pending_document(hold: Hold, now_ms: int) -> Json:
     """Return the side document that says why a job waits."""
     return {**asdict(explain(hold, now_ms)), "position": hold.position}
-
-
-def _batches(items: Sequence[T], size: int) -> Iterator[list[T]]:
-    rest = iter(items)
-    while some := list(islice(rest, size)):
-        yield some

@@ -9,6 +9,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from frenzy_scheduler.acting import Acting
 from frenzy_scheduler.core.decisions import Strategy
 from frenzy_scheduler.core.liveness import Watch
 from frenzy_scheduler.desired import Desired
@@ -133,13 +134,24 @@ class Scheduler:
             metrics=self._metrics,
             on_change=self._wake.set,
         )
+        acting = Acting(
+            store=self.store,
+            clock=self.clock,
+            ids=self.ids,
+            documents=documents,
+            desired=self._desired,
+            leadership=self.leadership,
+            metrics=self._metrics,
+            telemetry=self.telemetry,
+            batch=self.settings.batch,
+        )
         self._scheduling = Scheduling(
             store=self.store,
             clock=self.clock,
             ids=self.ids,
             policy=self.policy,
             documents=documents,
-            desired=self._desired,
+            acting=acting,
             leadership=self.leadership,
             metrics=self._metrics,
             telemetry=self.telemetry,
