@@ -23,10 +23,12 @@ Keys, all under {frenzy}: so that they share one hash slot:
   timer                           zset    timer id by due time, ms
   lease:<name>                    string  holder, expires
   outbox                          stream  messages; outbox:state: hash cursor, posted, published
+  runs                            zset    groups of noted runs by their last change
+  runs:<group>                    list    "<run id> <JSON>", bounded; runs_revision: counter
   op:<id>                         string  the answer of a call that took effect, expires
 ]]
 
-local VERSION = 1 -- read by the services before they load or use the library
+local VERSION = 2 -- read by the services before they load or use the library
 local P = '{frenzy}:'
 local OP_MEMO_S = 86400
 local IDEMPOTENCY_S = 2592000

@@ -18,6 +18,7 @@ from frenzy_shared.state.port import (
     NodeRegistration,
     OutboxEntry,
     Result,
+    RunGroup,
     StoreHealth,
     Submission,
     TokenRecord,
@@ -33,6 +34,9 @@ class MemoryStore:
         self._clock = clock or SystemClock()
         self._tables = Tables(self._clock)
         self._series: dict[str, list[Json]] = {}
+        self._runs: dict[str, dict[str, Json]] = {}  # by group, then by run
+        self._revisions: dict[str, int] = {}  # of groups
+        self._revision = 0
         self._tokens: dict[str, TokenRecord] = {}
         self._cursor = cursor(0)
         self._posted = asyncio.Event()  # replaced by a fresh one each time it is set
@@ -152,6 +156,31 @@ class MemoryStore:
     async def series(self, job: JobId) -> tuple[Json, ...]:
         """Read the kept training metrics."""
         return tuple(copy(self._series.get(job, [])))
+
+    async def note_run(
+        self, group: str, run: str, outcome: Json, *, keep: int, groups: int
+    ) -> bool:
+        """Remember how an attempt went."""
+        runs = self._runs.get(group, {})
+        if run in runs:
+            return False
+        self._runs.pop(group, None)  # to the end: dicts keep insertion order
+        self._runs[group] = dict([*runs.items(), (run, copy(outcome))][-keep:])
+        self._revision += 1
+        self._revisions[group] = self._revision
+        for dropped in list(self._runs)[:-groups]:
+            del self._runs[dropped], self._revisions[dropped]
+        return True
+
+    async def run_groups(self, after: int) -> tuple[RunGroup, ...]:
+        """Read the groups that changed after a revision."""
+        return tuple(
+            RunGroup(
+                name=name, revision=self._revisions[name], runs=tuple(copy(list(runs.values())))
+            )
+            for name, runs in self._runs.items()
+            if self._revisions[name] > after
+        )
 
     # -- outbox -------------------------------------------------------------------------------
 

@@ -196,6 +196,18 @@ class TokenRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunGroup:
+    """Finished attempts that have in common what predictions err by, oldest first.
+
+    ``revision`` grows with every run that is noted, over all groups.
+    """
+
+    name: str
+    revision: int
+    runs: tuple[Json, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreHealth:
     """What readiness and back-pressure look at."""
 
@@ -288,6 +300,19 @@ class StateStore(Protocol):
 
     async def series(self, job: JobId) -> tuple[Json, ...]:
         """Read the kept training metrics, oldest first."""
+        ...
+
+    async def note_run(
+        self, group: str, run: str, outcome: Json, *, keep: int, groups: int
+    ) -> bool:
+        """Remember how an attempt went; True when ``run`` (its id) is new to ``group``.
+
+        A group keeps its ``keep`` newest runs, and the ``groups`` newest groups stay.
+        """
+        ...
+
+    async def run_groups(self, after: int) -> tuple[RunGroup, ...]:
+        """Read the groups that changed after a revision, in the order of their last change."""
         ...
 
     async def read_outbox(self, after: str, limit: int) -> tuple[OutboxEntry, ...]:

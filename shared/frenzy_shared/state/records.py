@@ -1,14 +1,14 @@
 """How stores write what they hold: JSON texts, page tokens, outbox ids."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pydantic_core import from_json as parse_json
 from pydantic_core import to_json as dump_json
 
 from frenzy_shared.errors import BadRequest
-from frenzy_shared.state.port import Json
+from frenzy_shared.state.port import Json, OutboxEntry, Result, Status
 
 MAX_PAGE: Final = 1000
 _PAGE_TOKEN: Final = re.compile(r"before-([1-9][0-9]{0,15})")
@@ -71,3 +71,27 @@ def carries(record: Json, labels: Mapping[str, str]) -> bool:
     """Tell whether a job's record has all ``labels``."""
     held: dict[str, str] = dict(record.get("labels", ()))
     return labels.items() <= held.items()
+
+
+def call_result(reply: Sequence[Any]) -> Result:
+    """Return the answer that ``functions.lua`` gave to a change."""
+    status, version, id_, detail, epoch = reply
+    return Result(
+        status=Status(status), version=int(version), id=id_, detail=detail, epoch=int(epoch)
+    )
+
+
+def outbox_entry(cursor: str, stored: Mapping[str, str]) -> OutboxEntry:
+    """Read an entry as ``functions.lua`` posted it."""
+    return OutboxEntry(
+        cursor=cursor,
+        message_id=stored["message_id"],
+        subject=stored["subject"],
+        type=stored["type"],
+        entity=stored["entity"],
+        version=int(stored["version"]),
+        time_ms=int(stored["time_ms"]),
+        data=loads(stored["data"]),
+        record=loads(stored["record"]),
+        traceparent=stored["traceparent"],
+    )

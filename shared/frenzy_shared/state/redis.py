@@ -27,15 +27,17 @@ from frenzy_shared.state.port import (
     NodeRegistration,
     OutboxEntry,
     Result,
-    Status,
+    RunGroup,
     StoreHealth,
     Submission,
     TokenRecord,
 )
 from frenzy_shared.state.records import (
+    call_result,
     carries,
     dumps,
     loads,
+    outbox_entry,
     page_limit,
     page_start,
     token_before,
@@ -84,16 +86,16 @@ class RedisStore:
     async def submit(self, op: str, submission: Submission) -> Result:
         """Accept a job."""
         rules.check_submission(submission)
-        return _result(await self._call("submit", op, submit_request(submission)))
+        return call_result(await self._call("submit", op, submit_request(submission)))
 
     async def apply(self, op: str, change: Change) -> Result:
         """Make one transition."""
         rules.check_change(change)
-        return _result(await self._call("apply", op, apply_request(change)))
+        return call_result(await self._call("apply", op, apply_request(change)))
 
     async def register_node(self, op: str, registration: NodeRegistration) -> Result:
         """Register an agent."""
-        return _result(await self._call("register_node", op, register_request(registration)))
+        return call_result(await self._call("register_node", op, register_request(registration)))
 
     async def due(self, limit: int = 64) -> tuple[DueTimer, ...]:
         """Hand out due timers."""
@@ -198,13 +200,39 @@ class RedisStore:
         """Read the kept training metrics."""
         return await self._list("series", job)
 
+    async def note_run(
+        self, group: str, run: str, outcome: Json, *, keep: int, groups: int
+    ) -> bool:
+        """Remember how an attempt went."""
+        return bool(await self._call("note_run", group, run, keep, groups, dumps(outcome)))
+
+    async def run_groups(self, after: int) -> tuple[RunGroup, ...]:
+        """Read the groups that changed after a revision.
+
+        A run that is noted meanwhile may be read early; its group comes again.
+        """
+        index = self._redis.zrangebyscore(f"{_P}runs", f"({after}", "+inf", withscores=True)
+        changed = await _ask(index)
+        pipeline = self._redis.pipeline(transaction=True)
+        for name, _ in changed:
+            pipeline.lrange(f"{_P}runs:{name}", 0, -1)
+        stored = await _ask(pipeline.execute())
+        return tuple(
+            RunGroup(
+                name=name,
+                revision=int(revision),
+                runs=tuple(loads(text.partition(" ")[2]) for text in texts),
+            )
+            for (name, revision), texts in zip(changed, stored, strict=True)
+        )
+
     # -- outbox -------------------------------------------------------------------------------
 
     async def read_outbox(self, after: str, limit: int) -> tuple[OutboxEntry, ...]:
         """Read entries after a cursor."""
         start = after or await self._cursor()
         entries = await _ask(self._redis.xrange(_OUTBOX, min=f"({start}", count=limit))
-        return tuple(_outbox_entry(cursor, fields) for cursor, fields in entries)
+        return tuple(outbox_entry(cursor, fields) for cursor, fields in entries)
 
     async def wait_outbox(self, after: str, timeout_s: float) -> bool:
         """Wait for an entry after a cursor, on a connection of its own."""
@@ -394,28 +422,6 @@ def _refused(text: str) -> FrenzyError:
 def _own_op() -> str:
     """Return an operation id for a call that only the client library may repeat."""
     return f"call:{secrets.token_hex(16)}"
-
-
-def _result(reply: Sequence[Any]) -> Result:
-    status, version, id_, detail, epoch = reply
-    return Result(
-        status=Status(status), version=int(version), id=id_, detail=detail, epoch=int(epoch)
-    )
-
-
-def _outbox_entry(cursor: str, stored: Mapping[str, str]) -> OutboxEntry:
-    return OutboxEntry(
-        cursor=cursor,
-        message_id=stored["message_id"],
-        subject=stored["subject"],
-        type=stored["type"],
-        entity=stored["entity"],
-        version=int(stored["version"]),
-        time_ms=int(stored["time_ms"]),
-        data=loads(stored["data"]),
-        record=loads(stored["record"]),
-        traceparent=stored["traceparent"],
-    )
 
 
 def _library_code(libraries: Sequence[Any]) -> str | None:

@@ -1,6 +1,6 @@
 --[[
-The rest of the library that `functions.lua` begins: timers, leases, the outbox's upkeep, series
-and the snapshot. Nothing here changes a job's or a node's record.
+The rest of the library that `functions.lua` begins: timers, leases, the outbox's upkeep, series,
+noted runs and the snapshot. Nothing here changes a job's or a node's record.
 ]]
 
 local CALL_MEMO_S = 60 -- for calls that only the client library repeats
@@ -71,6 +71,27 @@ local function append_series(job, keep, points)
   return {'OK'}
 end
 
+-- A finished attempt, once: a group keeps its newest runs, and the newest groups stay.
+local function note_run(group, id, keep, groups, text)
+  local index, key = P .. 'runs', P .. 'runs:' .. group
+  for _, run in ipairs(call('LRANGE', key, 0, -1)) do
+    if starts_with(run, id .. ' ') then
+      return 0
+    end
+  end
+  call('RPUSH', key, id .. ' ' .. text)
+  call('LTRIM', key, -tonumber(keep), -1)
+  call('ZADD', index, int(call('INCR', P .. 'runs_revision')), group)
+  local excess = call('ZCARD', index) - tonumber(groups)
+  if excess > 0 then
+    local dropped = call('ZPOPMIN', index, excess)
+    for i = 1, #dropped, 2 do
+      call('DEL', P .. 'runs:' .. dropped[i])
+    end
+  end
+  return 1
+end
+
 -- Reading. A record goes out as one JSON text: a field each would cost the client far more.
 local function records(entities)
   local found = {}
@@ -102,6 +123,9 @@ register('release_lease', {'allow-oom'}, function(_, args)
 end)
 register('advance_outbox', {'allow-oom'}, function(_, args)
   return advance_outbox(args[1])
+end)
+register('note_run', {}, function(_, args)
+  return note_run(args[1], args[2], args[3], args[4], args[5])
 end)
 register('append_series', {}, function(_, args)
   return once(args[1], CALL_MEMO_S, function()
