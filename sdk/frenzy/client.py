@@ -98,6 +98,20 @@ class Client:
         """Return all nodes with their devices."""
         return self._io.run(operations.nodes(self._retry))
 
+    def drain(self, node: str, *, reason: str = "", deadline_s: float | None = None) -> NodeView:
+        """Give a node no new work; with a deadline, what runs there then goes on elsewhere."""
+        return self._io.run(
+            operations.drain(self._retry, node, reason=reason, deadline_s=deadline_s)
+        )
+
+    def undrain(self, node: str) -> NodeView:
+        """Let a drained node have work again."""
+        return self._io.run(operations.undrain(self._retry, node))
+
+    def confirm_dead(self, node: str) -> NodeView:
+        """Say that nothing runs on a silent node; its jobs start elsewhere at once."""
+        return self._io.run(operations.confirm_dead(self._retry, node))
+
     def version(self) -> VersionView:
         """Return the server's version."""
         return self._io.run(operations.version(self._retry))
@@ -179,6 +193,22 @@ class AsyncClient:
     async def nodes(self) -> tuple[NodeView, ...]:
         """Return all nodes with their devices."""
         return await self._io.run(operations.nodes(self._retry))
+
+    async def drain(
+        self, node: str, *, reason: str = "", deadline_s: float | None = None
+    ) -> NodeView:
+        """Give a node no new work; with a deadline, what runs there then goes on elsewhere."""
+        return await self._io.run(
+            operations.drain(self._retry, node, reason=reason, deadline_s=deadline_s)
+        )
+
+    async def undrain(self, node: str) -> NodeView:
+        """Let a drained node have work again."""
+        return await self._io.run(operations.undrain(self._retry, node))
+
+    async def confirm_dead(self, node: str) -> NodeView:
+        """Say that nothing runs on a silent node; its jobs start elsewhere at once."""
+        return await self._io.run(operations.confirm_dead(self._retry, node))
 
     async def version(self) -> VersionView:
         """Return the server's version."""

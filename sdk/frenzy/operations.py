@@ -189,10 +189,33 @@ def nodes(retry: Retry) -> Operation[tuple[NodeView, ...]]:
     return _decode(NodeList, answer).nodes
 
 
+def drain(retry: Retry, node: str, *, reason: str, deadline_s: float | None) -> Operation[NodeView]:
+    """Give a node no new work."""
+    body = {"reason": reason, "deadline_s": deadline_s}
+    call = Call(method="POST", path=f"{_node_path(node)}:drain", json=body)
+    return _decode(NodeView, (yield from exchange(call, retry)))
+
+
+def undrain(retry: Retry, node: str) -> Operation[NodeView]:
+    """Let a node have work again."""
+    call = Call(method="POST", path=f"{_node_path(node)}:undrain")
+    return _decode(NodeView, (yield from exchange(call, retry)))
+
+
+def confirm_dead(retry: Retry, node: str) -> Operation[NodeView]:
+    """Say that nothing runs on a silent node."""
+    call = Call(method="POST", path=f"{_node_path(node)}:confirm-dead")
+    return _decode(NodeView, (yield from exchange(call, retry)))
+
+
 def version(retry: Retry) -> Operation[VersionView]:
     """Ask who answers."""
     answer = yield from _get(retry, "/version")
     return _decode(VersionView, answer)
+
+
+def _node_path(node: str) -> str:
+    return f"/nodes/{quote(node, safe='')}"
 
 
 def job_path(job: str) -> str:

@@ -34,13 +34,21 @@ COMMANDS: Final = {
     "wait": ("jobs:wait", "Wait until jobs are over; the exit code is the outcome."),
     "cancel": ("jobs:cancel", "Cancel jobs."),
     "init": ("init:init", "Create the streams on the NATS server that FRENZY_NATS_URL names."),
-    "nodes": ("cluster:nodes", "List nodes and their GPUs."),
+    "nodes": ("nodes:nodes", "List nodes and their GPUs, or take them out of service."),
     "simulate": (
         "simulate:simulate",
         "Compare scheduling policies on a trace or a generated workload.",
     ),
     "doctor": ("doctor:doctor", "Check this machine and say what to do about problems."),
     "version": ("cluster:version", "Print versions."),
+}
+
+# Plain help and errors: importing rich would cost a third of the time that --help may take.
+PLAIN: Final[dict[str, Any]] = {
+    "add_completion": False,
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
 }
 
 
@@ -52,7 +60,10 @@ def build(wanted: Collection[str]) -> typer.Typer:
         if name in wanted:
             module, _, function = where.partition(":")
             command = getattr(import_module(f"frenzy.cli.commands.{module}"), function)
-            tree.command(name)(command)
+            if isinstance(command, typer.Typer):  # a group: several commands under one word
+                tree.add_typer(command, name=name)
+            else:
+                tree.command(name)(command)
         else:
             tree.command(name, help=line)(_root)
     return tree
@@ -96,15 +107,7 @@ class _Commands(TyperGroup):
 
 
 def _typer() -> typer.Typer:
-    # Plain help and errors: importing rich would cost a third of the time that --help may take.
-    return typer.Typer(
-        cls=_Commands,
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        no_args_is_help=True,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
+    return typer.Typer(cls=_Commands, no_args_is_help=True, **PLAIN)
 
 
 def _root() -> None:

@@ -41,14 +41,22 @@ def render() -> str:
         + "\n".join(f"| {code.value} | {text} |" for code, text in _MEANINGS.items()),
     ]
     for name in COMMANDS:
-        parts += [f"## frenzy {name}", f"```text\n{_help(name)}\n```"]
+        for words in (name,), *((name, part) for part in _parts(name)):
+            parts += [f"## frenzy {' '.join(words)}", f"```text\n{_help(*words)}\n```"]
     return "\n\n".join(parts) + "\n"
 
 
-def _help(name: str) -> str:
+def _parts(name: str) -> list[str]:
+    """Return the commands of a group; of a single command, none."""
+    groups = [group.typer_instance for group in build({name}).registered_groups]
+    commands = [command for group in groups if group for command in group.registered_commands]
+    return [command.name or str(getattr(command.callback, "__name__", "")) for command in commands]
+
+
+def _help(*words: str) -> str:
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
-        build({name})([name, "--help"], prog_name="frenzy", terminal_width=_WIDTH)
+        build({words[0]})([*words, "--help"], prog_name="frenzy", terminal_width=_WIDTH)
     return text.getvalue().strip()
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from frenzy_gateway import submission, views
 from frenzy_gateway.callers import Caller, Callers
 from frenzy_gateway.cancellation import cancel_change, settled
+from frenzy_gateway.operations import Operations
 from frenzy_gateway.questions import Questions
 from frenzy_gateway.readiness import Readiness
 from frenzy_gateway.reading import Reader
@@ -73,6 +74,11 @@ class GatewayService:
     def callers(self) -> Callers:
         """Return what knows the callers."""
         return Callers(state=self.state, clock=self.clock)
+
+    @property
+    def operations(self) -> Operations:
+        """Return what operators do."""
+        return Operations(state=self.state, clock=self.clock, ids=self.ids)
 
     @property
     def questions(self) -> Questions:

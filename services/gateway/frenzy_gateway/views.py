@@ -76,7 +76,32 @@ def timeline_view(entries: Iterable[Json]) -> Timeline:
 def nodes_view(cluster: ClusterSnapshot) -> NodeList:
     """Show all nodes and who owns their devices, by name."""
     nodes = sorted(cluster.nodes, key=lambda node: node.id)
-    return NodeList(nodes=tuple(_node(node, cluster.owners) for node in nodes))
+    return NodeList(nodes=tuple(node_view(node, cluster.owners) for node in nodes))
+
+
+def node_view(node: NodeRecord, owners: Mapping[str, str]) -> NodeView:
+    """Show one node and who owns its devices."""
+    return NodeView(
+        id=node.id,
+        state=node.state,
+        epoch=node.epoch,
+        address=node.address,
+        reason=node.reason,
+        drain=node.drain,
+        updated_at=moment(node.updated_ms),
+        devices=tuple(
+            DeviceView(
+                id=device.id,
+                kind=device.kind,
+                memory_bytes=device.memory_bytes,
+                compute_capability=device.compute_capability,
+                emulated=device.emulated,
+                problem=device.problem,
+                **_owner(owners.get(f"{node.id}/{device.id}", "")),
+            )
+            for device in node.devices
+        ),
+    )
 
 
 def moment(time_ms: int) -> datetime:
@@ -104,29 +129,6 @@ def _pending(pending: Json) -> PendingView:
         message=pending.get("message", ""),
         nearest=pending.get("nearest") or "",
         position=pending.get("position"),
-    )
-
-
-def _node(node: NodeRecord, owners: Mapping[str, str]) -> NodeView:
-    return NodeView(
-        id=node.id,
-        state=node.state,
-        epoch=node.epoch,
-        address=node.address,
-        reason=node.reason,
-        updated_at=moment(node.updated_ms),
-        devices=tuple(
-            DeviceView(
-                id=device.id,
-                kind=device.kind,
-                memory_bytes=device.memory_bytes,
-                compute_capability=device.compute_capability,
-                emulated=device.emulated,
-                problem=device.problem,
-                **_owner(owners.get(f"{node.id}/{device.id}", "")),
-            )
-            for device in node.devices
-        ),
     )
 
 

@@ -38,8 +38,20 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Strike:
+    """A launch that a node refused."""
+
+    time_ms: int
+    job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRecord:
-    """A node's record. ``epoch`` grows at every registration and fences older agents."""
+    """A node's record. ``epoch`` grows at every registration and fences older agents.
+
+    ``drain`` says why the node must get no new work; "" when it may. It outlives silence and
+    registrations: a node that comes back with it is DRAINING instead of UP.
+    """
 
     id: NodeId
     state: NodeState
@@ -50,6 +62,8 @@ class NodeRecord:
     devices: tuple[Device, ...]
     reason: str = ""
     updated_ms: int = 0
+    drain: str = ""
+    strikes: tuple[Strike, ...] = ()  # the latest, oldest first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +136,21 @@ def kinds_digest(kinds: Iterable[KindSummary]) -> str:
 def owner_token(job: str, attempt: int) -> str:
     """Return the value that marks a device as owned by one attempt of a job."""
     return f"{job}#{attempt}"
+
+
+def fence_timer(node: NodeRecord) -> str:
+    """Return the timer after which a lost node's ranks are surely dead."""
+    return f"fence:{node.id}:{node.epoch}"
+
+
+def dead_timer(node: NodeRecord) -> str:
+    """Return the timer that gives up what a dead node held, on an operator's word."""
+    return f"dead:{node.id}:{node.epoch}"
+
+
+def drain_timer(node: NodeId) -> str:
+    """Return the timer after which a draining node's jobs are stopped; one over all epochs."""
+    return f"drain:{node}:0"
 
 
 def _summary(kind: str, by_node: dict[NodeId, list[Device]]) -> KindSummary:

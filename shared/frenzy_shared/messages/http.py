@@ -113,6 +113,7 @@ class NodeView(Wire):
     epoch: int
     address: str
     reason: str = ""
+    drain: str = ""  # why it must get no new work, "" when it may
     updated_at: datetime
     devices: tuple[DeviceView, ...]
 
@@ -121,6 +122,13 @@ class NodeList(Wire):
     """All nodes, by name."""
 
     nodes: tuple[NodeView, ...]
+
+
+class DrainRequest(Wire):
+    """Ask that a node gets no new work. Its jobs finish, or stop ``deadline_s`` from now."""
+
+    reason: str = ""
+    deadline_s: float | None = None
 
 
 class PlanResult(Wire):

@@ -130,6 +130,7 @@ class Tables:
         earlier = self.records.get(entity)
         epoch, version = (earlier["epoch"] + 1, earlier["version"] + 1) if earlier else (1, 1)
         record = {
+            **(earlier or {}),
             "id": registration.node,
             "state": NodeState.JOINING,
             "version": version,

@@ -116,3 +116,13 @@ async def test_a_registration_replaces_address_and_devices(store):
     await store.register_node("op", moved)
     node = await store.node("n1")
     assert (node.address, node.devices, node.reason) == ("127.0.1.9", moved.devices, "")
+
+
+async def test_a_drain_and_strikes_outlive_registrations(store):
+    await up(store, "n1")
+    patch = {"drain": "new fan", "strikes": [{"time_ms": 1, "job": "j1"}]}
+    await store.apply("drain", Change(entity="node:n1", patch=patch))
+    await store.register_node("op", registration("n1", boot_id="boot-2"))
+    node = await store.node("n1")
+    assert (node.state, node.drain) == (NodeState.JOINING, "new fan")
+    assert [strike.job for strike in node.strikes] == ["j1"]

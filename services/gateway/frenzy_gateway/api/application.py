@@ -36,6 +36,7 @@ _ROUTERS = (
 _EXTRA_SCHEMAS: list[tuple[type[BaseModel], JsonSchemaMode]] = [
     (JobSpec, "validation"),
     (http.TokenRequest, "validation"),
+    (http.DrainRequest, "validation"),
     (http.Problem, "serialization"),
 ]
 

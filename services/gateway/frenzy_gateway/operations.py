@@ -1,0 +1,81 @@
+"""The operator's use cases: nodes taken out of service and given back."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from frenzy_gateway import nodes, views
+from frenzy_gateway.callers import Caller
+from frenzy_shared.clock import Clock, IdSource
+from frenzy_shared.domain.cluster import NodeRecord
+from frenzy_shared.domain.ids import NodeId, is_name
+from frenzy_shared.errors import NotFound, Unavailable
+from frenzy_shared.messages.http import DrainRequest, NodeView
+from frenzy_shared.state.port import Change, StateStore, Status
+
+log = logging.getLogger(__name__)
+
+_TRIES: Final = 20  # each lost to another writer of the same node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operations:
+    """What only administrators may do. Doing a thing twice changes nothing."""
+
+    state: StateStore
+    clock: Clock
+    ids: IdSource
+
+    async def drain(self, caller: Caller, node: str, request: DrainRequest) -> NodeView:
+        """Give a node no new work; end what runs there when the deadline is over.
+
+        Raises:
+            NotFound: there is no such node.
+            InvalidSpec: naming the wrong field.
+        """
+        now_ms = self.clock.now_ms()
+        decide = partial(nodes.drain_change, request=request, by=caller.name, now_ms=now_ms)
+        return await self._apply(caller, node, "drained", decide)
+
+    async def undrain(self, caller: Caller, node: str) -> NodeView:
+        """Let a node have work again."""
+        decide = partial(nodes.undrain_change, by=caller.name)
+        return await self._apply(caller, node, "undrained", decide)
+
+    async def confirm_dead(self, caller: Caller, node: str) -> NodeView:
+        """Requeue what a silent node ran, on the operator's word that nothing runs there.
+
+        Raises:
+            InvalidState: the node is not silent.
+        """
+        decide = partial(nodes.confirm_dead_change, by=caller.name)
+        return await self._apply(caller, node, "confirmed dead", decide)
+
+    async def _apply(
+        self, caller: Caller, node: str, what: str, decide: Callable[[NodeRecord], Change | None]
+    ) -> NodeView:
+        operation = f"operator:{node}:{self.ids.new_id()}"
+        for number in range(_TRIES):
+            change = decide(await self._record(node))
+            if change is None:
+                return await self._view(node)
+            result = await self.state.apply(f"{operation}:{number}", change)
+            if result.ok:
+                log.warning("node %s %s by %s", node, what, caller.name)
+                return await self._view(node)
+            if result.status is not Status.STALE:
+                raise Unavailable(f"node {node}: {result.status} {result.detail}; try again")
+        raise Unavailable(f"node {node} changes too quickly; try again")
+
+    async def _record(self, node: str) -> NodeRecord:
+        record = await self.state.node(NodeId(node)) if is_name(node) else None
+        if record is None:
+            raise NotFound(f"no node {node[:80]!r}", suggestions=("list nodes: frenzy nodes",))
+        return record
+
+    async def _view(self, node: str) -> NodeView:
+        cluster = await self.state.cluster()
+        record = next(record for record in cluster.nodes if record.id == node)
+        return views.node_view(record, cluster.owners)
