@@ -12,7 +12,8 @@ from frenzy_scheduler.core.decisions import (
     RunningJob,
     View,
 )
-from frenzy_scheduler.core.policies.has import best_fit, by_arrival
+from frenzy_scheduler.core.policies.has import best_fit, by_turn
+from frenzy_scheduler.core.reach import owe
 from frenzy_scheduler.core.snapshot import Statement
 from frenzy_shared.domain.ids import JobId
 from frenzy_shared.domain.placement import Placement
@@ -29,10 +30,11 @@ def carry_out(
     """Choose devices for ``targets`` in the view's snapshot, which is edited.
 
     A running job whose plan stays keeps its very devices. Stops come first in the answer, then
-    resizes and placements, then a ``Hold`` for every job of ``queue`` that still waits.
+    resizes and placements, then a ``Hold`` for every job of ``queue`` that still waits. What
+    changes hands is booked in the view's ledger, whose limits hold whatever the targets say.
     """
     statement = Statement(view.snapshot)
-    moving = _evict(targets, view.running, statement) if preemptive else {}
+    moving = _evict(targets, view, statement) if preemptive else {}
     waiting = {job.id: job for job in view.queue}
     stops = [
         Preempt(job=job.id, version=job.version) for job in moving.values() if job.id not in targets
@@ -40,7 +42,7 @@ def carry_out(
     starts: list[Decision] = []
     for job, plan in targets.items():
         if job in waiting:
-            placement = _allocate(plan, view, statement)
+            placement = _allocate(waiting[job], plan, view, statement)
             if placement is not None:
                 starts.append(Place(job=job, version=waiting[job].version, placement=placement))
                 del waiting[job]
@@ -52,7 +54,8 @@ def carry_out(
                 starts.append(change)
     statement.commit()
     placed = {start.job for start in starts if isinstance(start, Place)}
-    left = [job for job in by_arrival(queue) if job.id not in placed]
+    left = [job for job in by_turn(queue) if job.id not in placed]
+    owe(view.ledger, (job for job in view.queue if job.id not in placed), view.snapshot)
     return [*stops, *starts, *_holds(left, view, preemptive=preemptive)]
 
 
@@ -65,6 +68,7 @@ def _holds(left: Sequence[QueuedJob], view: View, *, preemptive: bool) -> list[H
             job=job,
             position=number,
             after=view.snapshot,
+            ledger=view.ledger,
             reserved_for=None if job.id == head else head,
         )
         for number, job in enumerate(left, 1)
@@ -72,22 +76,28 @@ def _holds(left: Sequence[QueuedJob], view: View, *, preemptive: bool) -> list[H
 
 
 def _evict(
-    targets: Mapping[JobId, ResourcePlan], running: Sequence[RunningJob], statement: Statement
+    targets: Mapping[JobId, ResourcePlan], view: View, statement: Statement
 ) -> dict[JobId, RunningJob]:
     """Take the devices of every job whose plan is to change."""
     moving: dict[JobId, RunningJob] = {}
-    for job in running:
+    for job in view.running:
         target = targets.get(job.id)
         if job.changeable and (target is None or target.id != job.placement.plan):
             statement.evict(job.placement.kind, job.placement.devices)
+            view.ledger.charge(job.project, None, job.plan)
             moving[job.id] = job
     return moving
 
 
-def _allocate(plan: ResourcePlan, view: View, statement: Statement) -> Placement | None:
-    devices = best_fit(plan, view.snapshot)
+def _allocate(
+    job: QueuedJob | RunningJob, plan: ResourcePlan, view: View, statement: Statement
+) -> Placement | None:
+    if not view.ledger.fits(job.project, plan):
+        return None
+    devices = best_fit(plan, view.snapshot.within(job.nodes))
     if not devices or not statement.allocate(plan.kind, devices):
         return None
+    view.ledger.charge(job.project, plan)
     return Placement(plan=plan.id, kind=plan.kind, devices=devices)
 
 
@@ -95,9 +105,10 @@ def _move(
     job: RunningJob, plan: ResourcePlan, view: View, statement: Statement
 ) -> Preempt | Resize | None:
     """Give a stopped job its new devices; else its old ones, which changes nothing; else none."""
-    placement = _allocate(plan, view, statement)
+    placement = _allocate(job, plan, view, statement)
     if placement is not None:
         return Resize(job=job.id, version=job.version, placement=placement)
     if statement.allocate(job.placement.kind, job.placement.devices):
+        view.ledger.charge(job.project, job.plan)
         return None
     return Preempt(job=job.id, version=job.version)

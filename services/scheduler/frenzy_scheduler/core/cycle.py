@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from frenzy_scheduler.core.admission import Ledger
 from frenzy_scheduler.core.allocation import carry_out
 from frenzy_scheduler.core.decisions import (
     Allocator,
@@ -14,6 +15,8 @@ from frenzy_scheduler.core.decisions import (
     Strategy,
     View,
 )
+from frenzy_scheduler.core.precedence import keeping_precedence
+from frenzy_scheduler.core.reach import in_line, possible
 from frenzy_scheduler.core.snapshot import Snapshot, Statement
 from frenzy_shared.domain.ids import JobId
 
@@ -24,48 +27,80 @@ def cycle(
     now_ms: int,
     policy: Strategy,
     running: Sequence[RunningJob] = (),
+    *,
+    ledger: Ledger | None = None,
 ) -> list[Decision]:
     """Decide for every waiting job, in the policy's order. ``snapshot`` is left as it was.
 
     Deterministic: the same arguments always give the same decisions. The service, the simulator
     and the benchmarks all call this function. Under a strict policy the first job that could run
-    but finds no devices blocks the rest; one that backs off or has no plan blocks nobody.
+    but finds no devices blocks the rest; one that backs off, is blocked, has no plan or is over
+    its project's quota blocks nobody.
     An ``Allocator`` also sees the ``running`` jobs; a preemptive one may stop and move them.
+    ``ledger`` has the projects' quotas and what their jobs hold; it is left as it was too.
     """
     after = snapshot.copy()
+    quotas = Ledger() if ledger is None else ledger.copy()
     if isinstance(policy, Allocator):
-        eligible = [job for job in queue if job.plans and job.not_before_ms <= now_ms]
-        view = View(queue=eligible, running=running, snapshot=after, now_ms=now_ms)
-        return carry_out(policy.allocate(view), queue, view, preemptive=policy.preemptive)
-    return _one_by_one(queue, after, now_ms, policy)
+        eligible = [possible(job, snapshot, running) for job in queue if job.eligible(now_ms)]
+        view = View(queue=eligible, running=running, snapshot=after, now_ms=now_ms, ledger=quotas)
+        return carry_out(
+            keeping_precedence(policy, view), queue, view, preemptive=policy.preemptive
+        )
+    return _OneByOne(policy, after, quotas).decide(queue, now_ms)
 
 
-def _one_by_one(
-    queue: Sequence[QueuedJob], after: Snapshot, now_ms: int, policy: Policy
-) -> list[Decision]:
-    decisions: list[Decision] = []
-    position = 0
-    head: JobId | None = None
-    idle, strict = after.idle_by_kind, policy.strict
-    for job in policy.order(queue):
-        eligible = job.not_before_ms <= now_ms and bool(job.plans)
-        decision = _try(job, after, policy) if eligible and idle and head is None else None
-        if decision is None:
-            position += 1
-            decisions.append(Hold(job=job, position=position, after=after, behind=head))
-            if strict and eligible and head is None:
+class _OneByOne:
+    """Place one job after the other; running jobs are left alone."""
+
+    def __init__(self, policy: Policy, after: Snapshot, ledger: Ledger) -> None:
+        self._policy, self._after, self._ledger = policy, after, ledger
+        self._places: dict[JobId, Place] = {}
+        self._behind: dict[JobId, JobId] = {}
+
+    def decide(self, queue: Sequence[QueuedJob], now_ms: int) -> list[Decision]:
+        ordered = self._policy.order(queue)
+        self._hand_out([job for job in ordered if job.eligible(now_ms)])
+        decisions: list[Decision] = []
+        position = 0
+        for job in ordered:
+            place = self._places.get(job.id)
+            if place is None:
+                position += 1
+            decisions.append(place or self._hold(job, position))
+        return decisions
+
+    def _hand_out(self, eligible: Sequence[QueuedJob]) -> None:
+        head: JobId | None = None
+        idle, strict = self._after.idle_by_kind, self._policy.strict
+        for job in in_line(eligible, self._places, self._ledger, self._after):
+            if head is not None:
+                self._behind[job.id] = head
+            elif not idle and not strict:
+                return
+            elif job.plans and not self._try(job) and strict:
                 head = job.id
-        else:
-            decisions.append(decision)
-    return decisions
 
+    def _try(self, job: QueuedJob) -> bool:
+        placement = self._policy.place(job, self._after.within(job.nodes))
+        if placement is None:
+            return False
+        statement = Statement(self._after)
+        if not statement.allocate(placement.kind, placement.devices):
+            raise AssertionError(
+                f"policy {self._policy.name} chose devices that are not idle: {placement}"
+            )
+        statement.commit()
+        plan = next(plan for plan in job.plans if plan.id == placement.plan)
+        self._ledger.charge(job.project, plan)
+        self._places[job.id] = Place(job=job.id, version=job.version, placement=placement)
+        return True
 
-def _try(job: QueuedJob, snapshot: Snapshot, policy: Policy) -> Place | None:
-    placement = policy.place(job, snapshot)
-    if placement is None:
-        return None
-    statement = Statement(snapshot)
-    if not statement.allocate(placement.kind, placement.devices):
-        raise AssertionError(f"policy {policy.name} chose devices that are not idle: {placement}")
-    statement.commit()
-    return Place(job=job.id, version=job.version, placement=placement)
+    def _hold(self, job: QueuedJob, position: int) -> Hold:
+        return Hold(
+            job=job,
+            position=position,
+            after=self._after,
+            ledger=self._ledger,
+            behind=self._behind.get(job.id),
+        )

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, runtime_checkable
 
+from frenzy_scheduler.core.admission import Ledger
 from frenzy_scheduler.core.snapshot import Snapshot
-from frenzy_shared.domain.ids import JobId
-from frenzy_shared.domain.placement import Placement
+from frenzy_scheduler.core.urgency import NORMAL, turn_ms
+from frenzy_shared.domain.ids import JobId, NodeId, ProjectName
+from frenzy_shared.domain.placement import Placement, Unplaceable
 from frenzy_shared.domain.plan import RefusedPlan, ResourcePlan
 
 
@@ -15,16 +17,19 @@ class Progress:
     """What is known of a job's past and of its rest.
 
     ``steps_left`` is None when nobody knows how long the job is. ``restart_s`` is the price of
-    stopping a running job and starting it elsewhere: checkpoint, start, restore.
+    stopping a running job and starting it elsewhere: checkpoint, start, restore. ``step_s`` is
+    what a step takes on the devices that a running job holds, None before it was measured.
     """
 
     steps_left: float | None = None
+    step_s: float | None = None
     attained_device_s: float = 0.0  # device-seconds that the job has had
     arrived_ms: int = 0
     restart_s: float = 0.0
 
 
 NEW: Final = Progress()
+_DEFAULT: Final = ProjectName("default")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +37,8 @@ class QueuedJob:
     """One waiting job with the plans that MARP made for it, best first.
 
     ``version`` is the record's version that the plans were read with. A job whose
-    ``not_before_ms`` is ahead of the cycle's time is not tried.
+    ``not_before_ms`` is ahead of the cycle's time is not tried, nor one that is ``blocked`` for a
+    reason that no devices change. ``nodes`` are all it may run on; None: any.
     """
 
     id: JobId
@@ -43,6 +49,21 @@ class QueuedJob:
     not_before_ms: int = 0
     message: str = ""  # what the record says about the last attempt
     progress: Progress = NEW
+    project: ProjectName = _DEFAULT
+    priority: int = NORMAL
+    standing: float = 1.0  # of the project in the fair share
+    blocked: Unplaceable | None = None
+    nodes: frozenset[NodeId] | None = None
+    turn_ms: float = field(init=False)  # its place in line: see ``urgency``
+
+    def __post_init__(self) -> None:
+        """Find the place in line once: queues are sorted by it again and again."""
+        turn = turn_ms(self.progress.arrived_ms, self.priority, self.standing)
+        object.__setattr__(self, "turn_ms", turn)
+
+    def eligible(self, now_ms: int) -> bool:
+        """Tell whether devices are all that it lacks."""
+        return bool(self.plans) and self.not_before_ms <= now_ms and self.blocked is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +78,15 @@ class RunningJob:
     placed_ms: int = 0  # when it got the devices that it holds
     preemptible: bool = True
     progress: Progress = NEW
+    project: ProjectName = _DEFAULT
+    priority: int = NORMAL
+    standing: float = 1.0  # of the project in the fair share
+    nodes: frozenset[NodeId] | None = None  # all it may run on; None: any
+
+    @property
+    def turn_ms(self) -> float:
+        """Return its place in line: see ``urgency``."""
+        return turn_ms(self.progress.arrived_ms, self.priority, self.standing)
 
     @property
     def plan(self) -> ResourcePlan | None:
@@ -90,13 +120,14 @@ class Hold:
     """Leave the job waiting. ``pending.explain`` says why; that costs time only when asked for.
 
     ``position`` counts from 1 over the jobs that still wait. ``after`` is the cluster as this
-    cycle leaves it; ``behind`` names the job whose turn comes first under a strict order, and
-    ``reserved_for`` the one whose start idle devices are kept for.
+    cycle leaves it, ``ledger`` the projects' quotas; ``behind`` names the job whose turn comes
+    first under a strict order, and ``reserved_for`` the one whose start idle devices are kept for.
     """
 
     job: QueuedJob
     position: int
     after: Snapshot = field(compare=False, repr=False)
+    ledger: Ledger = field(default_factory=Ledger, compare=False, repr=False)
     behind: JobId | None = None
     reserved_for: JobId | None = None
 
@@ -129,6 +160,7 @@ class View:
     running: Sequence[RunningJob]
     snapshot: Snapshot
     now_ms: int
+    ledger: Ledger = field(default_factory=Ledger)
 
 
 class Policy(Protocol):

@@ -23,25 +23,45 @@ class _Miss:
 
 def explain(hold: Hold, now_ms: int) -> Unplaceable:
     """Return the first reason that holds, in ``PendingReason``'s order."""
+    return _whatever_is_idle(hold, now_ms) or _for_devices(hold)
+
+
+def _whatever_is_idle(hold: Hold, now_ms: int) -> Unplaceable | None:
+    """Return a reason that no idle device would change."""
     job = hold.job
     if not job.plans:
         return _no_plan(job)
+    if exceeded := hold.ledger.exceeded(job.project, job.plans):
+        return _because(PendingReason.QUOTA_EXCEEDED, exceeded)
+    if job.blocked is not None:
+        return job.blocked
     if job.not_before_ms > now_ms:
         until = datetime.fromtimestamp(job.not_before_ms / 1000, UTC)
         why = f"the next attempt is not before {until:%H:%M:%S} UTC"
         text = f"{why}; {job.message}" if job.message else why
         return _because(PendingReason.BACKOFF_AFTER_FAILURE, text)
-    misses = [_miss(plan, hold.after) for plan in job.plans]
+    return None
+
+
+def _for_devices(hold: Hold) -> Unplaceable:
+    job = hold.job
+    there = hold.after.within(job.nodes)
+    where = "" if job.nodes is None else f" on the {len(job.nodes)} nodes that it may use"
+    plans = [plan for plan in job.plans if hold.ledger.fits(job.project, plan)]
+    misses = [_miss(plan, there, where) for plan in plans]
     nearest = min(misses, key=lambda miss: (_order(miss.reason), miss.missing))
     if hold.behind is not None:
         text = f"strict arrival order: job {hold.behind} comes first"
         return _because(PendingReason.WAITING_FOR_CAPACITY, text, nearest.text)
-    if hold.reserved_for is not None and any(best_fit(plan, hold.after) for plan in job.plans):
+    kept = (hold.ledger.kept(job.project, p, there.idle(p.kind)) for p in plans)
+    if for_owners := next(filter(None, kept), ""):
+        return _because(PendingReason.WAITING_FOR_CAPACITY, for_owners, nearest.text)
+    if hold.reserved_for is not None and any(best_fit(plan, there) for plan in plans):
         text = f"starting now would delay job {hold.reserved_for}, which came first"
         return _because(PendingReason.WAITING_FOR_CAPACITY, text, nearest.text)
     reason = _dominant(misses)
     text = next(miss.text for miss in misses if miss.reason is reason)
-    others = len(job.plans) - 1
+    others = len(plans) - 1
     more = f"; none of {others} other plan{'s' if others > 1 else ''} fits either" if others else ""
     return _because(reason, text + more, nearest.text)
 
@@ -61,20 +81,24 @@ def _refusal(refused: RefusedPlan) -> str:
     return f"{refused.option}: {refused.reason}{pin}"
 
 
-def _miss(plan: ResourcePlan, snapshot: Snapshot) -> _Miss:
+def _miss(plan: ResourcePlan, snapshot: Snapshot, pinned: str) -> _Miss:
+    """Measure one plan; ``pinned`` says that the snapshot has not all nodes."""
     need, kind = plan.device_count, plan.kind
     total, idle = snapshot.total(kind), snapshot.idle(kind)
     where = " on one node" if plan.single_node else ""
     wants = f"plan {plan.id} needs {need} x {kind}{where}"
     most = snapshot.largest_node(kind) if plan.single_node else total
     if most < need:
-        text = f"{wants}; nodes that are up have {most}{where}"
+        have = (
+            f"the nodes that it may use have {most}" if pinned else f"nodes that are up have {most}"
+        )
+        text = f"{wants}; {have}{where}"
         return _Miss(plan, PendingReason.WAITING_FOR_NODES, need - most, text)
     if plan.single_node and idle >= need:
         best = snapshot.most_idle(kind)
         text = f"{wants}; {idle} are idle, but at most {best} on one node"
         return _Miss(plan, PendingReason.CAPACITY_FRAGMENTED, need - best, text)
-    text = f"{wants}; {idle} of {total} are idle"
+    text = f"{wants}; {idle} of {total}{pinned} are idle"
     reachable = snapshot.most_idle(kind) if plan.single_node else idle
     return _Miss(plan, PendingReason.WAITING_FOR_CAPACITY, max(need - reachable, 0), text)
 

@@ -19,6 +19,7 @@ class KindIndex:
         default_factory=dict[NodeId, list[DeviceRef]]
     )
     largest_node: int = 0  # healthy devices of the node that has most
+    total_by_node: dict[NodeId, int] = field(default_factory=dict[NodeId, int])
     buckets: dict[int, list[NodeId]] = field(
         default_factory=dict[int, list[NodeId]]
     )  # idle count -> nodes by name
@@ -49,6 +50,13 @@ class Snapshot:
     def copy(self) -> "Snapshot":
         """Return a snapshot that can be edited without touching this one."""
         return Snapshot({kind: _copy(index) for kind, index in self._kinds.items()})
+
+    def within(self, nodes: frozenset[NodeId] | None) -> "Snapshot":
+        """Return what of it is on some nodes, to look at; it does not follow edits. None: all."""
+        if nodes is None:
+            return self
+        found = {kind: _only(index, nodes) for kind, index in self._kinds.items()}
+        return Snapshot({kind: index for kind, index in found.items() if index.total})
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -242,6 +250,7 @@ def _add_node(
     idle = sorted(d.id for d in devices if owners.get(f"{node.id}/{d.id}", "") == "")
     index.memory_bytes = min(index.memory_bytes, _smallest(devices))
     index.total += len(devices)
+    index.total_by_node[node.id] = len(devices)
     index.largest_node = max(index.largest_node, len(devices))
     index.idle_by_node[node.id] = [
         DeviceRef(node=node.id, device=device, epoch=node.epoch) for device in idle
@@ -255,8 +264,22 @@ def _copy(index: KindIndex) -> KindIndex:
         memory_bytes=index.memory_bytes,
         total=index.total,
         largest_node=index.largest_node,
+        total_by_node=index.total_by_node,  # no edit changes it
         idle_by_node={node: list(devices) for node, devices in index.idle_by_node.items()},
         buckets={size: list(nodes) for size, nodes in index.buckets.items()},
+    )
+
+
+def _only(index: KindIndex, nodes: frozenset[NodeId]) -> KindIndex:
+    totals = {node: count for node, count in index.total_by_node.items() if node in nodes}
+    buckets = {size: [n for n in named if n in nodes] for size, named in index.buckets.items()}
+    return KindIndex(
+        memory_bytes=index.memory_bytes,
+        total=sum(totals.values()),
+        largest_node=max(totals.values(), default=0),
+        total_by_node=totals,
+        idle_by_node={node: index.idle_by_node[node] for node in totals},
+        buckets={size: named for size, named in buckets.items() if named},
     )
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from frenzy_scheduler.core.decisions import QueuedJob, RunningJob, View, seconds_left
-from frenzy_scheduler.core.policies.has import best_fit, by_arrival, plan_order
+from frenzy_scheduler.core.policies.has import best_fit, by_turn, plan_order
+from frenzy_scheduler.core.reach import in_line
 from frenzy_scheduler.core.snapshot import Snapshot, Statement
 from frenzy_shared.domain.ids import JobId
 from frenzy_shared.domain.plan import ResourcePlan
@@ -36,17 +37,19 @@ class Backfill:
         ends = list(_ends(view.running, view.now_ms))
         snapshot = view.snapshot.copy()
         reservation: Reservation | None = None
-        for job in by_arrival(view.queue):
+        ledger = view.ledger.copy()
+        for job in in_line(by_turn(view.queue), chosen, ledger, snapshot):
             plan = _first_harmless(job, snapshot, reservation)
             if plan is not None:
                 chosen[job.id] = plan
+                ledger.charge(job.project, plan)
                 seconds = seconds_left(job.progress, plan)
                 if reservation is None:
                     ends.append((plan.kind, seconds, plan.device_count))
                 elif plan.kind == reservation.plan.kind and seconds > reservation.at_s:
                     reservation = _less(reservation, plan.device_count)
             elif reservation is None:
-                reservation = reserve(job, snapshot, ends)
+                reservation = reserve(job, snapshot.within(job.nodes), ends)
         return chosen
 
 
@@ -87,7 +90,7 @@ def _first_harmless(
     for plan in plan_order(job.plans, snapshot):
         if reservation is not None and not _harmless(job, plan, reservation):
             continue
-        devices = best_fit(plan, snapshot)
+        devices = best_fit(plan, snapshot.within(job.nodes))
         if devices:
             Statement(snapshot).allocate(plan.kind, devices)
             return plan

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frenzy_scheduler.core.decisions import QueuedJob
-from frenzy_scheduler.core.policies.has import by_arrival, first_that_fits
+from frenzy_scheduler.core.policies.has import by_turn, first_that_fits
 from frenzy_scheduler.core.snapshot import Snapshot
 from frenzy_shared.domain.placement import Placement
 
@@ -17,8 +17,8 @@ class Fifo:
     strict: bool = True
 
     def order(self, queue: Sequence[QueuedJob]) -> Sequence[QueuedJob]:
-        """Return jobs by arrival."""
-        return by_arrival(queue)
+        """Return jobs by turn."""
+        return by_turn(queue)
 
     def place(self, job: QueuedJob, snapshot: Snapshot) -> Placement | None:
         """Choose devices as ``has`` does."""

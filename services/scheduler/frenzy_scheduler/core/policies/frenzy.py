@@ -5,6 +5,9 @@ job is known for each of its plans. Devices are handed out one step at a time, a
 buy most: a start, or a wider or faster plan for a job that has one. The gain of a plan is the
 job's weight times (seconds left) ** -power; its cost is its devices at the price of their kind.
 
+A job's weight grows with its priority and with what its project lacks of its fair share. With
+quotas devices are handed out twice: to owners from their shares, then to everybody.
+
 Nothing is changed without need. A running job's other plans are charged with the restart and with
 ``hysteresis``; a job keeps its devices until it has had them for ``min_run_factor`` times the
 price of a restart. Weight grows with age, so that nobody starves. Why these numbers:
@@ -16,8 +19,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from frenzy_scheduler.core.admission import Ledger, Round
 from frenzy_scheduler.core.decisions import QueuedJob, RunningJob, View
-from frenzy_scheduler.core.policies.walk import capacity
+from frenzy_scheduler.core.policies.walk import capacity, released
+from frenzy_scheduler.core.reach import owe
+from frenzy_scheduler.core.urgency import weight
 from frenzy_shared.domain.ids import JobId
 from frenzy_shared.domain.plan import ResourcePlan
 
@@ -55,7 +61,12 @@ class Frenzy:
         jobs: list[Job] = [*view.queue, *changeable]
         jobs.sort(key=lambda job: (job.sequence, job.id))
         prices = kind_prices(jobs)
-        _hand_out([self._bid(job, prices, view.now_ms) for job in jobs], free, chosen)
+        bids = [self._bid(job, prices, view.now_ms) for job in jobs]
+        ledger = released(view.ledger, changeable)
+        for turn in ledger.rounds:
+            _hand_out(bids, free, chosen, ledger, turn)
+            if turn is Round.OWN:
+                owe(ledger, (job for job in view.queue if job.id not in chosen), view.snapshot)
         return dict(sorted(chosen.items(), key=lambda item: -item[1].device_count))
 
     def _settled(self, job: RunningJob, now_ms: int) -> bool:
@@ -65,7 +76,8 @@ class Frenzy:
     def _bid(self, job: Job, prices: Mapping[str, float], now_ms: int) -> "_Bid":
         """Value and price every plan of a job."""
         progress, power = job.progress, -self.power
-        weight = 1.0 + max(now_ms - progress.arrived_ms, 0) / 1000 / self.ageing_s
+        urgency = weight(job.priority, job.standing)
+        urgency *= 1.0 + max(now_ms - progress.arrived_ms, 0) / 1000 / self.ageing_s
         steps = progress.steps_left if progress.steps_left is not None else _guess(job)
         if isinstance(job, QueuedJob):
             left_s = [steps * plan.speed.step_s for plan in job.plans]
@@ -77,9 +89,9 @@ class Frenzy:
                 else steps * plan.speed.step_s * self.hysteresis + charge_s
                 for plan in job.plans
             ]
-        values = [weight * max(seconds, _LEAST_LEFT_S) ** power for seconds in left_s]
+        values = [urgency * max(seconds, _LEAST_LEFT_S) ** power for seconds in left_s]
         costs = [plan.device_count * prices[plan.kind] for plan in job.plans]
-        return _Bid(job.id, job.plans, values, costs)
+        return _Bid(job, values, costs)
 
 
 def kind_prices(jobs: Sequence[Job]) -> dict[str, float]:
@@ -104,20 +116,15 @@ def kind_prices(jobs: Sequence[Job]) -> dict[str, float]:
 class _Bid:
     """One job's plans, always with the one that gains most per additional cost on top."""
 
-    __slots__ = ("_costs", "_gains", "_plans", "_values", "gain", "held", "job")
+    __slots__ = ("_costs", "_gains", "_number", "_plans", "_values", "gain", "held", "job", "own")
 
-    def __init__(
-        self,
-        job: JobId,
-        plans: Sequence[ResourcePlan],
-        values: list[float],
-        costs: list[float],
-    ) -> None:
+    def __init__(self, job: Job, values: list[float], costs: list[float]) -> None:
         self.job = job
+        self.own = job.plan if isinstance(job, RunningJob) else None
         self.held: ResourcePlan | None = None
-        self._plans, self._values, self._costs = plans, values, costs
-        self._gains = [value / cost for value, cost in zip(values, costs, strict=True)]
-        self.gain = max(self._gains)  # of the plan on top; 0 when nothing is left
+        self._number = -1  # of the held plan
+        self._plans, self._values, self._costs = job.plans, values, costs
+        self.renew()
 
     @property
     def top(self) -> ResourcePlan:
@@ -126,14 +133,25 @@ class _Bid:
 
     def grant(self) -> None:
         """Hold the plan on top; what is better still comes next, for what it costs more."""
-        number = self._gains.index(self.gain)
-        self.held = self._plans[number]
-        value, cost = self._values[number], self._costs[number]
-        least = cost * _LEAST_EXTRA
+        self._number = self._gains.index(self.gain)
+        self.held = self._plans[self._number]
+        self.renew()
+
+    def renew(self) -> None:
+        """Bid again for every plan that is better than the held one, whatever was refused."""
+        value, cost, least = 0.0, 0.0, 0.0
+        if self.held is not None:
+            value, cost = self._values[self._number], self._costs[self._number]
+            least = cost * _LEAST_EXTRA
         self._gains = [
             (better - value) / max(dearer - cost, least) if better > value else 0.0
             for better, dearer in zip(self._values, self._costs, strict=True)
         ]
+        self.gain = max(self._gains)  # of the plan on top; 0 when nothing is left
+
+    def drop(self) -> None:
+        """Forget the plan on top."""
+        self._gains[self._gains.index(self.gain)] = 0.0
         self.gain = max(self._gains)
 
     def refuse(self, free: Mapping[str, int]) -> None:
@@ -149,28 +167,46 @@ class _Bid:
 
 
 def _hand_out(
-    bids: Sequence[_Bid], free: dict[str, int], chosen: dict[JobId, ResourcePlan]
+    bids: Sequence[_Bid],
+    free: dict[str, int],
+    chosen: dict[JobId, ResourcePlan],
+    ledger: Ledger,
+    turn: Round,
 ) -> None:
     """Grant the best bid again and again, until nothing that is bid for is free."""
-    heap = [(-bid.gain, number) for number, bid in enumerate(bids)]
+    for bid in bids if turn is not ledger.rounds[0] else ():
+        bid.renew()
+    heap = [(-bid.gain, number) for number, bid in enumerate(bids) if bid.gain > 0]
     heapq.heapify(heap)
     while heap and any(free.values()):
         number = heap[0][1]
         bid = bids[number]
         plan, held = bid.top, bid.held
         returned = held.device_count if held is not None and held.kind == plan.kind else 0
-        if plan.device_count <= free.get(plan.kind, 0) + returned:
+        if plan.device_count > free.get(plan.kind, 0) + returned:
+            bid.refuse(free)
+        elif _permitted(bid, free, ledger, turn):
             if held is not None:
                 free[held.kind] += held.device_count
             free[plan.kind] -= plan.device_count
+            ledger.charge(bid.job.project, plan, held)
             bid.grant()
-            chosen[bid.job] = plan
+            chosen[bid.job.id] = plan
         else:
-            bid.refuse(free)
+            bid.drop()
         if bid.gain > 0:
             heapq.heapreplace(heap, (-bid.gain, number))
         else:
             heapq.heappop(heap)
+
+
+def _permitted(bid: _Bid, free: Mapping[str, int], ledger: Ledger, turn: Round) -> bool:
+    """Tell whether quotas allow the plan on top; what a job runs with it may always keep."""
+    plan = bid.top
+    if ledger.free_for_all or (plan is bid.own and turn is Round.ANY):
+        return True
+    left = free.get(plan.kind, 0)
+    return ledger.permits(bid.job.project, plan, turn, free=left, held=bid.held)
 
 
 def _guess(job: Job) -> float:

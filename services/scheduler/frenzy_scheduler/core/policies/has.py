@@ -1,5 +1,7 @@
 """HAS as published: arrival order with skipping, MARP's plan order, best fit.
 
+Priority and fair share are ours: they move a job's place in line, and nothing else (``urgency``).
+
 Source: "Frenzy: A Memory-Aware Serverless LLM Training System for Heterogeneous GPU Clusters"
 (arXiv 2412.14479). What the text leaves open is decided here and explained in
 docs/explanation/has.md.
@@ -26,7 +28,7 @@ _DEGREES: Final = attrgetter(
     "precision",
     "activation_checkpointing",
 )
-_ARRIVAL: Final = attrgetter("sequence", "id")
+_TURN: Final = attrgetter("turn_ms", "sequence", "id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +39,20 @@ class Has:
     strict: bool = False
 
     def order(self, queue: Sequence[QueuedJob]) -> Sequence[QueuedJob]:
-        """Return jobs by arrival."""
-        return by_arrival(queue)
+        """Return jobs by turn."""
+        return by_turn(queue)
 
     def place(self, job: QueuedJob, snapshot: Snapshot) -> Placement | None:
         """Take the first plan that fits, in ``plan_order``."""
         return first_that_fits(job, snapshot)
 
 
-def by_arrival(queue: Sequence[QueuedJob]) -> Sequence[QueuedJob]:
-    """Return jobs in arrival order; equal numbers, which a store never gives, go by id."""
-    return sorted(queue, key=_ARRIVAL)
+def by_turn(queue: Sequence[QueuedJob]) -> Sequence[QueuedJob]:
+    """Return jobs by arrival, head starts for priority and fair share taken into account.
+
+    Ties go by the store's arrival number; equal ones, which a store never gives, by id.
+    """
+    return sorted(queue, key=_TURN)
 
 
 def first_that_fits(job: QueuedJob, snapshot: Snapshot) -> Placement | None:

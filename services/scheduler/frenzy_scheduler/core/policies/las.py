@@ -2,7 +2,8 @@
 
 Source: Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning" (NSDI'19),
 discretised 2D-LAS. Ours: plans come from MARP in its order, and a job in the lower queue rises
-again when it has waited ``promote_after`` times as long as it has had service.
+again when it has waited ``promote_after`` times as long as it has had service. Service counts
+for less the more a job weighs (``urgency``).
 """
 
 from collections.abc import Mapping
@@ -10,13 +11,14 @@ from dataclasses import dataclass
 
 from frenzy_scheduler.core.decisions import QueuedJob, RunningJob, View
 from frenzy_scheduler.core.policies.walk import walk
+from frenzy_scheduler.core.urgency import weight
 from frenzy_shared.domain.ids import JobId
 from frenzy_shared.domain.plan import ResourcePlan
 
 
 @dataclass(frozen=True, slots=True)
 class Las:
-    """Jobs that have had little come first; arrival order inside a queue."""
+    """Jobs that have had little come first; by turn inside a queue."""
 
     name: str = "las"
     preemptive: bool = True
@@ -27,12 +29,12 @@ class Las:
         """Hand out devices by queue, then arrival."""
 
         def rank(job: QueuedJob | RunningJob) -> tuple[float | str, ...]:
-            return (self._queue(job, view.now_ms), job.sequence, job.id)
+            return (self._queue(job, view.now_ms), job.turn_ms, job.sequence, job.id)
 
         return walk(view, rank)
 
     def _queue(self, job: QueuedJob | RunningJob, now_ms: int) -> int:
-        attained = job.progress.attained_device_s
+        attained = job.progress.attained_device_s / weight(job.priority, job.standing)
         if attained < self.threshold_device_s:
             return 0
         age_s = (now_ms - job.progress.arrived_ms) / 1000

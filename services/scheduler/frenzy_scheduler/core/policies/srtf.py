@@ -1,4 +1,8 @@
-"""Shortest remaining time first: with the plans' predictions and the steps that are left."""
+"""Shortest remaining time first: with the plans' predictions and the steps that are left.
+
+The time counts for less the more a job weighs, which is Smith's rule for weighted completion
+times (Smith, "Various optimizers for single-stage production", 1956).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,6 +11,7 @@ from frenzy_scheduler.core.decisions import QueuedJob, RunningJob, View, seconds
 from frenzy_scheduler.core.policies.has import first_that_fits
 from frenzy_scheduler.core.policies.walk import walk
 from frenzy_scheduler.core.snapshot import Snapshot
+from frenzy_scheduler.core.urgency import weight
 from frenzy_shared.domain.ids import JobId
 from frenzy_shared.domain.placement import Placement
 from frenzy_shared.domain.plan import ResourcePlan
@@ -21,7 +26,7 @@ class Srtf:
 
     def order(self, queue: Sequence[QueuedJob]) -> Sequence[QueuedJob]:
         """Return jobs by the time that their fastest plan needs."""
-        return sorted(queue, key=lambda job: (shortest(job), job.sequence, job.id))
+        return sorted(queue, key=_rank)
 
     def place(self, job: QueuedJob, snapshot: Snapshot) -> Placement | None:
         """Choose devices as ``has`` does."""
@@ -40,9 +45,13 @@ class PreemptiveSrtf:
 
     def allocate(self, view: View) -> Mapping[JobId, ResourcePlan]:
         """Hand out devices by the time that is left."""
-        return walk(view, lambda job: (shortest(job), job.sequence, job.id))
+        return walk(view, _rank)
 
 
 def shortest(job: QueuedJob | RunningJob) -> float:
     """Return the seconds that the job's fastest plan needs; infinite without a plan."""
     return min((seconds_left(job.progress, plan) for plan in job.plans), default=float("inf"))
+
+
+def _rank(job: QueuedJob | RunningJob) -> tuple[float | str, ...]:
+    return (shortest(job) / weight(job.priority, job.standing), job.sequence, job.id)

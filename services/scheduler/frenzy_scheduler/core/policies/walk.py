@@ -1,9 +1,11 @@
 """Hand out devices by kind in one order over waiting and running jobs."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from frenzy_scheduler.core.admission import Ledger, Round
 from frenzy_scheduler.core.decisions import QueuedJob, RunningJob, View
 from frenzy_scheduler.core.policies.has import plan_order
+from frenzy_scheduler.core.reach import owe
 from frenzy_scheduler.core.snapshot import Snapshot
 from frenzy_shared.domain.ids import JobId
 from frenzy_shared.domain.plan import ResourcePlan
@@ -14,19 +16,33 @@ Rank = Callable[[QueuedJob | RunningJob], tuple[float | str, ...]]
 def walk(view: View, rank: Rank) -> dict[JobId, ResourcePlan]:
     """Give each job, lowest rank first, its own plan or else the first that still fits.
 
-    Jobs that must not be stopped keep theirs, whatever their rank.
+    Jobs that must not be stopped keep theirs, whatever their rank. With quotas, owners are served
+    from their own shares before anybody borrows.
     """
     changeable = [job for job in view.running if job.changeable]
     free = capacity(view.snapshot, changeable)
+    ledger = released(view.ledger, changeable)
     chosen: dict[JobId, ResourcePlan] = {}
     jobs: list[QueuedJob | RunningJob] = [*view.queue, *changeable]
-    for job in sorted(jobs, key=rank):
-        for plan in _preferred(job, view):
-            if plan.device_count <= free.get(plan.kind, 0):
+    jobs.sort(key=rank)
+    for turn in ledger.rounds:
+        for job in jobs:
+            plan = None if job.id in chosen else _first(job, view, turn, free, ledger)
+            if plan is not None:
                 free[plan.kind] -= plan.device_count
+                ledger.charge(job.project, plan)
                 chosen[job.id] = plan
-                break
+        if turn is Round.OWN:
+            owe(ledger, (job for job in view.queue if job.id not in chosen), view.snapshot)
     return chosen
+
+
+def released(ledger: Ledger, changeable: Iterable[RunningJob]) -> Ledger:
+    """Return the ledger as if the jobs that may be stopped held nothing."""
+    after = ledger.copy()
+    for job in changeable:
+        after.charge(job.project, None, job.plan)
+    return after
 
 
 def capacity(snapshot: Snapshot, changeable: Iterable[RunningJob]) -> dict[str, int]:
@@ -41,6 +57,21 @@ def capacity(snapshot: Snapshot, changeable: Iterable[RunningJob]) -> dict[str, 
             if snapshot.has_node(kind, ref.node):
                 free[kind] += 1
     return free
+
+
+def _first(
+    job: QueuedJob | RunningJob, view: View, turn: Round, free: Mapping[str, int], ledger: Ledger
+) -> ResourcePlan | None:
+    """Return the first plan that fits what is free and the quotas; its own it may always keep."""
+    own = job.plan if isinstance(job, RunningJob) else None
+    for plan in _preferred(job, view):
+        idle = free.get(plan.kind, 0)
+        if plan.device_count <= idle and (
+            (plan is own and turn is Round.ANY)
+            or ledger.permits(job.project, plan, turn, free=idle)
+        ):
+            return plan
+    return None
 
 
 def _preferred(job: QueuedJob | RunningJob, view: View) -> Iterator[ResourcePlan]:
