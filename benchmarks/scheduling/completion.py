@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from benchmarks.scheduling.greedy import Greedy
 
 from frenzy_scheduler.core.decisions import Strategy
-from frenzy_scheduler.core.policies import strategy_named
+from frenzy_scheduler.core.policies import policy_named
 from frenzy_scheduler.core.policies.frenzy import Frenzy
 from frenzy_shared.domain.cluster import summarize_kinds
 from frenzy_simulator.bound import bound_avg_s
@@ -45,7 +45,7 @@ STRATEGIES: dict[str, Strategy] = {
     **{
         name: found
         for name in ("has", "fifo", "backfill", "srtf", "srtf-preemptive", "las", "frenzy")
-        if (found := strategy_named(name)) is not None
+        if (found := policy_named(name)) is not None
     },
     "greedy": Greedy(),
 }

@@ -7,7 +7,7 @@ from benchmarks.scheduling.instances import SETTLED_MS, Instance, empty, one_eve
 
 from frenzy_scheduler.core.cycle import cycle
 from frenzy_scheduler.core.decisions import Strategy
-from frenzy_scheduler.core.policies import strategy_named
+from frenzy_scheduler.core.policies import policy_named
 
 GPUS = (64, 512, 2048, 10_000)
 JOBS = (40, 160, 640, 2_500, 10_000)
@@ -35,7 +35,7 @@ def measure(names: tuple[str, ...] = ("has", "frenzy")) -> list[Cost]:
 
 
 def _cost(name: str, gpus: int, jobs: int) -> Cost:
-    policy = strategy_named(name)
+    policy = policy_named(name)
     if policy is None:
         raise ValueError(f"no policy is called {name}")
     full = _cpu_ms(empty(gpus, jobs), policy, 0)

@@ -10,7 +10,7 @@ from multiprocessing import Manager, get_context
 from typing import Any, Final
 
 from frenzy_scheduler.core.decisions import Strategy
-from frenzy_scheduler.core.policies import POLICIES, SIMULATED, strategy_named
+from frenzy_scheduler.core.policies import POLICIES, PREEMPTIVE, policy_named
 from frenzy_scheduler.core.policies.has import Has
 from frenzy_shared.domain.cluster import NodeRecord, summarize_kinds
 from frenzy_shared.errors import Misconfigured
@@ -25,7 +25,7 @@ from frenzy_simulator.users import ManualUsers
 
 MANUAL: Final = "manual"  # people choose GPUs; a free GPU goes to the first who can use it
 RIVALS: Final = ("sia", "sia-informed")  # published ones, which need a solver
-NAMES: Final = (*(one.name for one in (*POLICIES, *SIMULATED)), *RIVALS, MANUAL)
+NAMES: Final = (*(one.name for one in (*POLICIES, *PREEMPTIVE)), *RIVALS, MANUAL)
 _REPORTS: Final = 200  # of progress, per policy
 
 Progress = Callable[[str, int, int], None]  # policy, jobs that are over, jobs in all
@@ -103,7 +103,7 @@ def _strategy(policy: str) -> Strategy:
             ) from missing
         found: Strategy = rivals.Sia(name=policy, informed=policy == "sia-informed")
         return found
-    known = Has() if policy == MANUAL else strategy_named(policy)
+    known = Has() if policy == MANUAL else policy_named(policy)
     if known is None:
         raise InvalidScenario(f"no policy is called {policy!r}")
     return known

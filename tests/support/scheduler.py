@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry
 from tests.support.scheduling import plan
 from tests.support.state import FakeClock
 
-from frenzy_scheduler.core.policies import policy_named
 from frenzy_scheduler.service import Scheduler
 from frenzy_scheduler.settings import SchedulerSettings
 from frenzy_shared.bus.memory import MemoryBus
@@ -65,7 +64,7 @@ def make_scheduler(
         clock=clock,
         ids=RandomIds(),
         settings=options,
-        policy=policy_named(options.policy),
+        policy=options.strategy(),
         telemetry=quiet_telemetry(),
         instance=instance,
     )

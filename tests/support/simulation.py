@@ -6,7 +6,7 @@ from dataclasses import replace
 from tests.support.scheduling import plan as base_plan
 
 from frenzy_scheduler.core.decisions import Progress, QueuedJob, RunningJob
-from frenzy_scheduler.core.policies import strategy_named
+from frenzy_scheduler.core.policies import policy_named
 from frenzy_shared.domain.cluster import Device, NodeRecord, NodeState
 from frenzy_shared.domain.ids import DeviceId, JobId, NodeId
 from frenzy_shared.domain.model import Attention, Family, ModelArchitecture, Pins, TrainingSetup
@@ -105,7 +105,7 @@ def simulate(
         jobs=numbered,
         nodes=machines,
         model=Table(dict(rows), size_bytes),
-        strategy=strategy_named(policy),
+        strategy=policy_named(policy),
         scenario=scenario,
         **more,
     )

@@ -1,4 +1,4 @@
-"""Carry out what a cycle decided: claim devices for the jobs that it placed."""
+"""Carry out what a cycle decided: stop running jobs, claim devices for waiting ones."""
 
 import asyncio
 import logging
@@ -10,24 +10,48 @@ from opentelemetry.trace import Span
 
 from frenzy_scheduler.batches import batches
 from frenzy_scheduler.changes import job_change
-from frenzy_scheduler.core.decisions import Decision, Place
+from frenzy_scheduler.core.decisions import (
+    Decision,
+    Place,
+    Preempt,
+    QueuedJob,
+    Resize,
+    RunningJob,
+)
+from frenzy_scheduler.core.facts import Displaced
 from frenzy_scheduler.core.lifecycle import reserve
+from frenzy_scheduler.core.stops import awaited, displaced, given_back
 from frenzy_scheduler.desired import Desired
 from frenzy_scheduler.documents import Documents
-from frenzy_scheduler.jobs import apply, lease_lost
+from frenzy_scheduler.jobs import Jobs, apply, lease_lost
 from frenzy_scheduler.leadership import Leadership
 from frenzy_scheduler.metrics import Metrics
+from frenzy_scheduler.situation import Situation
 from frenzy_scheduler.tracing import span_context
 from frenzy_shared import crashpoints
 from frenzy_shared.clock import Clock, IdSource
+from frenzy_shared.domain.continuation import shape_of
 from frenzy_shared.domain.ids import JobId
-from frenzy_shared.domain.job import JobRecord
+from frenzy_shared.domain.job import JobRecord, JobState
+from frenzy_shared.domain.placement import Unplaceable
 from frenzy_shared.state.port import StateStore, Status
 from frenzy_shared.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
 _CONFLICTS: Final = frozenset({Status.TAKEN, Status.NODE_EPOCH})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acted:
+    """What became of a cycle's decisions.
+
+    ``conflict``: the cluster was not as the cycle saw it. ``awaiting``: jobs whose devices other
+    jobs still have to give back, and what to say about it.
+    """
+
+    conflict: bool
+    awaiting: Mapping[JobId, Unplaceable]
 
 
 @dataclass(kw_only=True)
@@ -38,6 +62,7 @@ class Acting:
     clock: Clock
     ids: IdSource
     documents: Documents
+    jobs: Jobs
     desired: Desired
     leadership: Leadership
     metrics: Metrics
@@ -45,27 +70,67 @@ class Acting:
     batch: int
 
     async def carry_out(
-        self, decisions: Sequence[Decision], records: Mapping[JobId, JobRecord], span: Span
-    ) -> bool:
-        """Act on every decision; return whether the cluster was not as the cycle saw it.
+        self, decisions: Sequence[Decision], situation: Situation, span: Span
+    ) -> Acted:
+        """Stop whom the cycle stops, and claim what is free; ``span`` is the cycle's.
 
-        ``records`` are the jobs as the cycle saw them, ``span`` is the cycle's.
+        What is still held is claimed by a later cycle, which decides the same: see ``situation``.
         """
-        places = [decision for decision in decisions if isinstance(decision, Place)]
+        stops = [decision for decision in decisions if isinstance(decision, Preempt | Resize)]
+        places = [
+            decision
+            for decision in decisions
+            if isinstance(decision, Place)
+            and situation.records[decision.job].state is JobState.QUEUED
+        ]
+        jobs = situation.jobs
+        held = {**situation.returning, **given_back(stops, jobs)}
+        awaiting = {
+            place.job: why
+            for place in places
+            if (why := awaited(place.placement, held)) is not None
+        }
+        for stop in stops:
+            await self._displace(situation.records[stop.job], displaced(stop, decisions, jobs))
         conflict = False
-        for some in batches(places, self.batch):
-            claims = (self._claim(records[place.job], place, span) for place in some)
+        for some in batches((p for p in places if p.job not in awaiting), self.batch):
+            claims = (
+                self._claim(situation.records[place.job], place, jobs[place.job], span)
+                for place in some
+            )
             conflict |= any(await asyncio.gather(*claims))
-        span.set_attributes({"placed": len(places), "conflict": conflict})
-        return conflict
+        span.set_attributes(
+            {
+                "placed": len(places) - len(awaiting),
+                "stopped": len(stops),
+                "conflict": conflict,
+            }
+        )
+        return Acted(conflict=conflict, awaiting=awaiting)
 
-    async def _claim(self, record: JobRecord, place: Place, cycle_span: Span) -> bool:
+    async def _displace(self, record: JobRecord, fact: Displaced) -> None:
+        """Tell a running job to save and go, if it still is the attempt that the cycle saw."""
+        op = f"displace:{record.id}:{record.attempt}"
+        crashpoints.reach("scheduler.before-displace")
+        await self.jobs.learn(record.id, record.attempt, fact, op=op, lease=self.leadership.proof)
+        crashpoints.reach("scheduler.after-displace")
+
+    async def _claim(
+        self, record: JobRecord, place: Place, job: QueuedJob | RunningJob, cycle_span: Span
+    ) -> bool:
         """Claim one gang whole; return whether the cluster was not as the snapshot said."""
+        plan = next(plan for plan in job.plans if plan.id == place.placement.plan)
         op = f"sched:{record.id}:{record.version}:{self.ids.new_id()}"
         with self.telemetry.span("scheduler.place", parent=record.traceparent, job=record.id):
             if (context := span_context(record.traceparent)) is not None:
                 cycle_span.add_link(context)
-            step = reserve(record, place.placement, await self.documents.rules(record))
+            step = reserve(
+                record,
+                place.placement,
+                await self.documents.rules(record),
+                shape=shape_of(plan.parallelism),
+                now_ms=self.clock.now_ms(),
+            )
             change = job_change(step, lease=self.leadership.proof, documents={"pending": None})
             crashpoints.reach("scheduler.before-claim")
             result = await apply(self.store, op, change)

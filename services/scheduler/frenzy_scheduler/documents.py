@@ -30,7 +30,7 @@ class Documents:
     settings: SchedulerSettings
     _specs: dict[JobId, JobSpec] = field(default_factory=dict)
     _queued: dict[tuple[JobId, int], PlanSet] = field(default_factory=dict)
-    _running: dict[tuple[JobId, int], ResourcePlan] = field(default_factory=dict)
+    _placed: dict[tuple[JobId, int], PlanSet] = field(default_factory=dict)
 
     async def spec(self, job: JobId) -> JobSpec:
         """Return a job's specification, which never changes.
@@ -66,14 +66,21 @@ class Documents:
             NotFound: the store's plans do not have it, because MARP renewed them in the moment
                 between the decision and the claim. Nodes then refuse, and the job is tried again.
         """
+        plans = (await self.placed_plans(record)).plans
+        own = next((plan for plan in plans if _is_for(plan, record)), None)
+        if own is None:
+            raise NotFound(f"attempt {record.attempt} has no plan that fits its placement")
+        return own
+
+    async def placed_plans(self, record: JobRecord) -> PlanSet:
+        """Return the plans that the record's attempt was placed with, all of them."""
         key = (record.id, record.attempt)
-        if key not in self._running:
+        if key not in self._placed:
             plans = await self.store.plans(record.id)
-            found = [plan for plan in plans.plans if _is_for(plan, record)] if plans else []
-            if not found:
-                raise NotFound(f"attempt {record.attempt} has no plan that fits its placement")
-            _remember(self._running, key, found[0])
-        return self._running[key]
+            if plans is None or not any(_is_for(plan, record) for plan in plans.plans):
+                return plans or PlanSet(plans=(), refused=(), kinds_digest="")
+            _remember(self._placed, key, plans)
+        return self._placed[key]
 
     async def rules(self, record: JobRecord) -> Rules:
         """Return the limits that apply to a job; the defaults when its specification is broken."""

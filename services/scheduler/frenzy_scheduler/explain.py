@@ -2,15 +2,10 @@
 
 from dataclasses import dataclass
 
-from frenzy_scheduler.core.cycle import cycle
 from frenzy_scheduler.core.decisions import Hold, Strategy
 from frenzy_scheduler.core.pending import explain
-from frenzy_scheduler.core.snapshot import Snapshot
-from frenzy_scheduler.documents import Documents
-from frenzy_scheduler.placed import placed_jobs
-from frenzy_scheduler.scheduling import queued_job
+from frenzy_scheduler.situation import Look
 from frenzy_shared.clock import Clock
-from frenzy_shared.domain.cluster import kinds_digest, summarize_kinds
 from frenzy_shared.domain.ids import JobId
 from frenzy_shared.domain.job import JobRecord, JobState, PendingReason
 from frenzy_shared.messages.v1 import ExplainReply
@@ -24,7 +19,7 @@ class Explain:
     store: StateStore
     clock: Clock
     policy: Strategy
-    documents: Documents
+    look: Look
 
     async def job(self, job: JobId) -> ExplainReply:
         """Return a job's state and the reason for it; ``error`` when there is no such job."""
@@ -40,13 +35,9 @@ class Explain:
         return ExplainReply(state=record.state, reason=record.reason, message=record.message)
 
     async def _queued(self, record: JobRecord) -> ExplainReply:
-        queue = await self.store.jobs_in(frozenset({JobState.QUEUED}))
-        cluster = await self.store.cluster()
-        digest = kinds_digest(summarize_kinds(cluster.nodes))
-        jobs = [await queued_job(self.documents, waiting, digest) for waiting in queue]
-        placed = await placed_jobs(self.store, self.documents, self.policy)
         now_ms = self.clock.now_ms()
-        for decision in cycle(jobs, Snapshot.of(cluster), now_ms, self.policy, placed):
+        situation = await self.look.at_everything()
+        for decision in situation.decide(self.policy, now_ms):
             if isinstance(decision, Hold) and decision.job.id == record.id:
                 why = explain(decision, now_ms)
                 return ExplainReply(

@@ -8,12 +8,14 @@ from pydantic import ValidationError
 
 from frenzy_scheduler.core import facts
 from frenzy_scheduler.core.steps import quarantine_token
+from frenzy_scheduler.draining import Draining
 from frenzy_scheduler.explain import Explain
 from frenzy_scheduler.jobs import Jobs, apply
 from frenzy_shared import crashpoints
 from frenzy_shared.bus.port import Message, Poison
 from frenzy_shared.domain.cluster import owner_token
 from frenzy_shared.domain.ids import JobId, NodeId
+from frenzy_shared.domain.job import StopReason
 from frenzy_shared.messages.v1 import (
     Evidence,
     EvidenceKind,
@@ -34,6 +36,7 @@ class Incoming:
     store: StateStore
     jobs: Jobs
     explain: Explain
+    draining: Draining
     telemetry: Telemetry
 
     async def evidence(self, message: Message) -> None:
@@ -62,6 +65,8 @@ class Incoming:
             crashpoints.reach("controller.after-effect")
             if evidence.kind is EvidenceKind.CLEAN and not changed:
                 await self._lift(evidence, op)
+            elif changed and _is_strike(evidence):
+                await self.draining.refused(evidence)
 
     async def metrics(self, message: Message) -> None:
         """Keep training points of a job."""
@@ -97,6 +102,11 @@ class Incoming:
             change = Change(entity=f"node:{evidence.node}", releases=releases)
             await apply(self.store, f"{op}:lift", change)
             self.jobs.on_change()
+
+
+def _is_strike(evidence: Evidence) -> bool:
+    """Tell whether a node is to blame for a refusal; missing data would be so anywhere."""
+    return evidence.kind is EvidenceKind.REFUSED and evidence.reason != StopReason.DATA_ERROR
 
 
 def fact_of(evidence: Evidence) -> facts.Evidence | None:  # noqa: PLR0911 - one return per kind

@@ -11,7 +11,14 @@ from frenzy_scheduler.desired import Desired, concerns
 from frenzy_scheduler.jobs import Jobs, apply, lease_lost
 from frenzy_scheduler.leadership import Leadership
 from frenzy_shared.clock import Clock, IdSource
-from frenzy_shared.domain.cluster import Device, NodeRecord, NodeState, owner_token
+from frenzy_shared.domain.cluster import (
+    Device,
+    NodeRecord,
+    NodeState,
+    dead_timer,
+    fence_timer,
+    owner_token,
+)
 from frenzy_shared.domain.ids import JobId, NodeId
 from frenzy_shared.domain.job import PLACED, JobRecord, JobState
 from frenzy_shared.messages import subjects
@@ -60,9 +67,8 @@ class Nodes:
             await self._reconcile(node, heartbeat)
             await self._welcome(node)
         elif _devices_changed(node, heartbeat):
-            await self._update(
-                node, {"devices": [to_json(d) for d in heartbeat.devices]}, "changed"
-            )
+            devices = [to_json(device) for device in heartbeat.devices]
+            await self._update(node, {"devices": devices}, "changed")
         records = await self.store.jobs_in(PLACED)
         await self._look_for_forgotten(node, heartbeat, records)
         return await self.desired.complete(node, records, heartbeat.attempts)
@@ -133,17 +139,23 @@ class Nodes:
         log.warning("device %s/%s was left to %s: %s", node.id, device, token, result.status)
 
     async def _welcome(self, node: NodeRecord) -> None:
-        await self._update(node, {"state": NodeState.UP, "reason": ""}, "up")
+        """Let the node have work again, unless it was draining when it went away."""
+        state = NodeState.DRAINING if node.drain else NodeState.UP
+        patch: dict[str, object] = {"state": state, "reason": node.drain}
+        timers = (fence_timer(node), dead_timer(node))
+        await self._update(node, patch, "draining" if node.drain else "up", clear=timers)
 
-    async def _update(self, node: NodeRecord, patch: dict[str, object], event: str) -> None:
+    async def _update(
+        self, node: NodeRecord, patch: dict[str, object], event: str, clear: tuple[str, ...] = ()
+    ) -> None:
         change = Change(
             entity=f"node:{node.id}",
             expect_version=node.version,
             expect_epoch=node.epoch,
             lease=self.leadership.proof,
             patch=patch,
-            clear_timers=(fence_timer(node),) if event == "up" else (),
-            outbox=(node_event(node.id, event, ""),),
+            clear_timers=clear,
+            outbox=(node_event(node.id, event, str(patch.get("reason", ""))),),
         )
         result = await apply(self.store, f"node:{node.id}:{node.version}:{event}", change)
         log.info("node %s is %s: %s", node.id, event, result.status, extra={"node": node.id})
@@ -183,11 +195,6 @@ def node_event(node: NodeId, kind: str, message: str) -> OutboxMessage:
     """Return the message that announces a change of a node."""
     data = {"message": message} if message else {}
     return OutboxMessage(subject=subjects.node_event(kind, node), type=kind, data=data)
-
-
-def fence_timer(node: NodeRecord) -> str:
-    """Return the timer after which a lost node's ranks are surely dead."""
-    return f"fence:{node.id}:{node.epoch}"
 
 
 def _other_devices(node: NodeRecord, heartbeat: Heartbeat) -> bool:

@@ -3,31 +3,26 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
-from frenzy_scheduler.acting import Acting
+from frenzy_scheduler.acting import Acted, Acting
 from frenzy_scheduler.batches import batches
-from frenzy_scheduler.core.cycle import cycle
-from frenzy_scheduler.core.decisions import Decision, Hold, QueuedJob, Strategy
+from frenzy_scheduler.core.decisions import Decision, Hold, Strategy
 from frenzy_scheduler.core.pending import explain
-from frenzy_scheduler.core.snapshot import Snapshot
-from frenzy_scheduler.documents import Documents
 from frenzy_scheduler.jobs import apply, lease_lost
 from frenzy_scheduler.leadership import Leadership
 from frenzy_scheduler.metrics import Metrics
-from frenzy_scheduler.placed import placed_jobs
+from frenzy_scheduler.situation import Look, Situation
 from frenzy_shared.clock import Clock, IdSource
-from frenzy_shared.domain.cluster import kinds_digest, summarize_kinds
 from frenzy_shared.domain.ids import JobId
-from frenzy_shared.domain.job import JobRecord, JobState
+from frenzy_shared.domain.job import JobState
 from frenzy_shared.state.port import Change, Json, StateStore
 from frenzy_shared.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
-_QUEUED: Final = frozenset({JobState.QUEUED})
 _ROUNDS: Final = 4  # of reading and deciding anew after another writer was faster
 
 
@@ -39,7 +34,7 @@ class Scheduling:
     clock: Clock
     ids: IdSource
     policy: Strategy
-    documents: Documents
+    look: Look
     acting: Acting
     leadership: Leadership
     metrics: Metrics
@@ -58,45 +53,27 @@ class Scheduling:
         self._written.clear()
 
     async def _round(self) -> bool:
-        """Decide once for the whole queue; return whether a conflict calls for another round."""
-        queue = await self.store.jobs_in(_QUEUED)
-        if not queue:
-            self._written.clear()
-            self.metrics.waiting(())
-            return False
-        records = {record.id: record for record in queue}
-        with self.telemetry.span("scheduler.cycle", jobs=len(queue)) as span:
-            decisions = await self._decide(queue)
-            conflict = await self.acting.carry_out(decisions, records, span)
-            holds = [decision for decision in decisions if isinstance(decision, Hold)]
-            waiting = {hold.job.id for hold in holds}  # a claim clears the document of its job
-            self._written = {job: doc for job, doc in self._written.items() if job in waiting}
-            span.set_attribute("held", len(holds))
-        if not conflict:
-            await self._explain(holds)
-        return conflict
+        """Decide once for everything; return whether a conflict calls for another round."""
+        with self.telemetry.span("scheduler.cycle") as span:
+            situation = await self.look.at_everything()
+            started = time.perf_counter()
+            decisions = situation.decide(self.policy, self.clock.now_ms())
+            self.metrics.cycled(time.perf_counter() - started)
+            acted = await self.acting.carry_out(decisions, situation, span)
+            documents = _pending(decisions, situation, acted, self.clock.now_ms())
+            self._written = {j: doc for j, doc in self._written.items() if j in documents}
+            span.set_attributes({"jobs": len(situation.queue), "held": len(documents)})
+        if not acted.conflict:
+            await self._explain(documents, situation)
+        return acted.conflict
 
-    async def _decide(self, queue: Sequence[JobRecord]) -> list[Decision]:
-        cluster = await self.store.cluster()
-        digest = kinds_digest(summarize_kinds(cluster.nodes))
-        jobs: list[QueuedJob] = []
-        for some in batches(queue, self.batch):
-            jobs += await asyncio.gather(*(queued_job(self.documents, r, digest) for r in some))
-        placed = await placed_jobs(self.store, self.documents, self.policy)
-        started = time.perf_counter()
-        decisions = cycle(jobs, Snapshot.of(cluster), self.clock.now_ms(), self.policy, placed)
-        self.metrics.cycled(time.perf_counter() - started)
-        return decisions
-
-    async def _explain(self, holds: Sequence[Hold]) -> None:
+    async def _explain(self, documents: Mapping[JobId, Json], situation: Situation) -> None:
         """Store why jobs wait, only where that changed."""
-        now_ms = self.clock.now_ms()
-        waiting = {hold.job.id: pending_document(hold, now_ms) for hold in holds}
-        self.metrics.waiting(str(document["reason"]) for document in waiting.values())
-        versions = {hold.job.id: hold.job.version for hold in holds}
-        changed = [(job, doc) for job, doc in waiting.items() if self._written.get(job) != doc]
+        self.metrics.waiting(str(document["reason"]) for document in documents.values())
+        changed = [(job, doc) for job, doc in documents.items() if self._written.get(job) != doc]
         for some in batches(changed, self.batch):
-            await asyncio.gather(*(self._write(job, versions[job], doc) for job, doc in some))
+            versions = ((job, situation.records[job].version, doc) for job, doc in some)
+            await asyncio.gather(*(self._write(*one) for one in versions))
 
     async def _write(self, job: JobId, version: int, document: Json) -> None:
         change = Change(
@@ -112,18 +89,20 @@ class Scheduling:
             self.leadership.lose()
 
 
-async def queued_job(documents: Documents, record: JobRecord, digest: str) -> QueuedJob:
-    """Return a queued record as the core takes it; ``digest`` is of the cluster's kinds."""
-    plans = await documents.plans(record, digest)
-    return QueuedJob(
-        id=record.id,
-        sequence=record.sequence,
-        version=record.version,
-        plans=plans.plans,
-        refused=plans.refused,
-        not_before_ms=record.not_before_ms,
-        message=record.message or plans.message,
-    )
+def _pending(
+    decisions: Sequence[Decision], situation: Situation, acted: Acted, now_ms: int
+) -> dict[JobId, Json]:
+    """Return the documents of all jobs that still wait; those that give devices back have none."""
+    documents: dict[JobId, Json] = {
+        job: {**asdict(why), "position": number}
+        for number, (job, why) in enumerate(acted.awaiting.items(), 1)
+    }
+    for decision in decisions:
+        if isinstance(decision, Hold):
+            record = situation.records[decision.job.id]
+            if record.state is JobState.QUEUED:
+                documents[record.id] = pending_document(decision, now_ms)
+    return documents
 
 
 def pending_document(hold: Hold, now_ms: int) -> Json:

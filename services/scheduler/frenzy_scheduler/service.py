@@ -12,8 +12,10 @@ from pydantic import ValidationError
 from frenzy_scheduler.acting import Acting
 from frenzy_scheduler.core.decisions import Strategy
 from frenzy_scheduler.core.liveness import Watch
+from frenzy_scheduler.core.strikes import StrikeRule
 from frenzy_scheduler.desired import Desired
 from frenzy_scheduler.documents import Documents
+from frenzy_scheduler.draining import Draining
 from frenzy_scheduler.explain import Explain
 from frenzy_scheduler.incoming import Incoming
 from frenzy_scheduler.jobs import Jobs
@@ -23,6 +25,7 @@ from frenzy_scheduler.nodes import Nodes
 from frenzy_scheduler.scheduling import Scheduling
 from frenzy_scheduler.settings import SchedulerSettings
 from frenzy_scheduler.silence import Silence
+from frenzy_scheduler.situation import Look
 from frenzy_scheduler.timers import Timers
 from frenzy_shared.bus.port import Bus, Message, Subscription
 from frenzy_shared.clock import Clock, IdSource
@@ -83,7 +86,7 @@ class Scheduler:
         documents = Documents(store=self.store, settings=settings)
         self._wire_jobs(documents)
         self._wire_nodes()
-        self._wire_incoming(documents)
+        self._wire_incoming()
 
     async def run(self, stop: asyncio.Event | None = None) -> None:
         """Work until ``stop`` or a signal; then give the lease up."""
@@ -134,11 +137,19 @@ class Scheduler:
             metrics=self._metrics,
             on_change=self._wake.set,
         )
+        self._look = Look(
+            store=self.store,
+            documents=documents,
+            policy=self.policy,
+            restart_prior_s=self.settings.restart_prior_s,
+            batch=self.settings.batch,
+        )
         acting = Acting(
             store=self.store,
             clock=self.clock,
             ids=self.ids,
             documents=documents,
+            jobs=self._jobs,
             desired=self._desired,
             leadership=self.leadership,
             metrics=self._metrics,
@@ -150,7 +161,7 @@ class Scheduler:
             clock=self.clock,
             ids=self.ids,
             policy=self.policy,
-            documents=documents,
+            look=self._look,
             acting=acting,
             leadership=self.leadership,
             metrics=self._metrics,
@@ -181,20 +192,31 @@ class Scheduler:
             watch=self._watch,
             fence_after_s=settings.fence_after_s + settings.fence_margin_s,
         )
+        self._draining = Draining(
+            store=self.store,
+            clock=self.clock,
+            ids=self.ids,
+            jobs=self._jobs,
+            leadership=self.leadership,
+            rule=StrikeRule(limit=settings.strikes, window_s=settings.strikes_window_s),
+        )
         self._timers = Timers(
             store=self.store,
             ids=self.ids,
             jobs=self._jobs,
             silence=self._silence,
+            draining=self._draining,
             leadership=self.leadership,
         )
 
-    def _wire_incoming(self, documents: Documents) -> None:
-        explain = Explain(
-            store=self.store, clock=self.clock, policy=self.policy, documents=documents
-        )
+    def _wire_incoming(self) -> None:
+        explain = Explain(store=self.store, clock=self.clock, policy=self.policy, look=self._look)
         self._incoming = Incoming(
-            store=self.store, jobs=self._jobs, explain=explain, telemetry=self.telemetry
+            store=self.store,
+            jobs=self._jobs,
+            explain=explain,
+            draining=self._draining,
+            telemetry=self.telemetry,
         )
         self._outbox = OutboxRelay(store=self.store, bus=self.bus, on_published=self._published)
 
@@ -210,7 +232,7 @@ class Scheduler:
             keep(
                 await self.bus.consume(
                     subjects.EVIDENCE_STREAM,
-                    "controller",
+                    subjects.EVIDENCE_DURABLE,
                     incoming.evidence,
                     filter_subject=subjects.EVIDENCE,
                 )
@@ -218,7 +240,7 @@ class Scheduler:
             keep(
                 await self.bus.consume(
                     subjects.EVENTS_STREAM,
-                    "scheduler",
+                    subjects.WAKE_DURABLE,
                     self._event,
                     filter_subject=subjects.ALL_EVENTS,
                 )

@@ -1,10 +1,13 @@
 """Settings of the scheduler, from FRENZY_* environment variables."""
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from frenzy_scheduler.core.policies import POLICIES, SIMULATED
+from frenzy_scheduler.core.decisions import Strategy
+from frenzy_scheduler.core.policies import POLICIES, PREEMPTIVE
+from frenzy_scheduler.core.policies.frenzy import Frenzy
 from frenzy_shared.settings import Seconds, TimingSettings
 
 
@@ -15,8 +18,12 @@ class SchedulerSettings(TimingSettings):
     ``lease_renew_s``: a take-over needs at most the sum of the two.
     """
 
-    policy: Literal["has", "fifo", "srtf", "backfill"] = "has"
-    """How queued jobs are chosen and placed."""
+    policy: Literal["has", "fifo", "srtf", "backfill", "frenzy", "srtf-preemptive", "las"] = "has"
+    """How jobs are chosen and placed; the last three also stop, move and resize running jobs."""
+    restart_prior_s: Seconds = 30.0
+    """What stopping and restarting a job costs, until it has been measured."""
+    min_run_factor: Annotated[float, Field(ge=0, le=1000)] = 10.0
+    """Under `frenzy` a job keeps its devices for so many times the price of its restart."""
     lease_ttl_s: Seconds = 4.0
     """How long a silent leader keeps the lease."""
     lease_renew_s: Seconds = 0.8
@@ -36,12 +43,14 @@ class SchedulerSettings(TimingSettings):
     batch: Annotated[int, Field(ge=1, le=1024)] = 32
     """Store calls in flight at once."""
 
-    @field_validator("policy", mode="before")
-    @classmethod
-    def _not_preemptive(cls, value: object) -> object:
-        if value in {policy.name for policy in SIMULATED}:
-            raise ValueError(
-                f"{value} stops running jobs, which this release does in `frenzy simulate` only; "
-                f"use one of {', '.join(policy.name for policy in POLICIES)}"
-            )
-        return value
+    strikes: Annotated[int, Field(ge=0, le=100)] = 3
+    """Launches that a node may refuse within `strikes_window_s` before it is drained; 0: any."""
+    strikes_window_s: Seconds = 3600.0
+    """How long a refused launch counts against its node."""
+
+    def strategy(self) -> Strategy:
+        """Return the policy, its constants as these settings say."""
+        found = next(one for one in (*POLICIES, *PREEMPTIVE) if one.name == self.policy)
+        if isinstance(found, Frenzy):
+            return replace(found, min_run_factor=self.min_run_factor)
+        return found

@@ -5,17 +5,18 @@ from dataclasses import dataclass, field, replace
 
 from frenzy_scheduler.core.facts import NodeFenced, NodeGone
 from frenzy_scheduler.core.liveness import Judgement, Verdict, Watch
+from frenzy_scheduler.core.steps import quarantine_token
 from frenzy_scheduler.desired import concerns
 from frenzy_scheduler.jobs import Jobs, apply, lease_lost
 from frenzy_scheduler.leadership import Leadership
 from frenzy_scheduler.metrics import Metrics
-from frenzy_scheduler.nodes import fence_timer, node_event
+from frenzy_scheduler.nodes import node_event
 from frenzy_shared.bus.port import Bus
 from frenzy_shared.clock import Clock, IdSource
-from frenzy_shared.domain.cluster import NodeRecord, NodeState
+from frenzy_shared.domain.cluster import NodeRecord, NodeState, fence_timer
 from frenzy_shared.domain.ids import NodeId
 from frenzy_shared.domain.job import PLACED
-from frenzy_shared.state.port import Change, StateStore, Timer
+from frenzy_shared.state.port import Change, Release, StateStore, Timer
 
 log = logging.getLogger(__name__)
 
@@ -60,18 +61,39 @@ class Silence:
 
     async def fence(self, name: NodeId, epoch: int) -> None:
         """Give up a lost node's devices, now that its ranks are surely dead; clear the timer."""
+        await self._give_up(name, epoch, f"fence:{name}:{epoch}", confirmed=False)
+
+    async def bury(self, name: NodeId, epoch: int) -> None:
+        """Do the same at once, and lift its quarantines: an operator says that it is dead."""
+        await self._give_up(name, epoch, f"dead:{name}:{epoch}", confirmed=True)
+
+    async def _give_up(self, name: NodeId, epoch: int, timer: str, *, confirmed: bool) -> None:
         node = await self.store.node(name)
+        releases: tuple[Release, ...] = ()
         if node is not None and node.state is NodeState.LOST and node.epoch == epoch:
             for record in await self.store.jobs_in(PLACED):
                 if concerns(record, name):
-                    op = f"fence:{name}:{epoch}:{record.id}"
-                    fact = NodeFenced(node=name)
-                    await self.jobs.learn(
-                        record.id, record.attempt, fact, op=op, lease=self.leadership.proof
-                    )
-        timer = f"fence:{name}:{epoch}"
-        change = Change(entity=f"node:{name}", lease=self.leadership.proof, clear_timers=(timer,))
+                    fact = NodeFenced(node=name, confirmed=confirmed)
+                    op, lease = f"{timer}:{record.id}", self.leadership.proof
+                    await self.jobs.learn(record.id, record.attempt, fact, op=op, lease=lease)
+            releases = await self._quarantined(name) if confirmed else ()
+        change = Change(
+            entity=f"node:{name}",
+            lease=self.leadership.proof,
+            releases=releases,
+            clear_timers=(timer,),
+        )
         await apply(self.store, f"timer:{timer}:done:{self.ids.new_id()}", change)
+
+    async def _quarantined(self, name: NodeId) -> tuple[Release, ...]:
+        """Return what frees the devices that wait for proof that nothing runs on them."""
+        owners = (await self.store.cluster()).owners
+        prefix, lost = f"{name}/", quarantine_token("")
+        return tuple(
+            Release(node=name, device=key.removeprefix(prefix), token=owner)
+            for key, owner in owners.items()
+            if key.startswith(prefix) and owner.startswith(lost)
+        )
 
     async def _declare(self, verdict: Verdict) -> None:
         node, silent_s = verdict.node, verdict.silent_s

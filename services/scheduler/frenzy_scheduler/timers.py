@@ -4,6 +4,7 @@ import logging
 from dataclasses import dataclass
 
 from frenzy_scheduler.core.facts import TimerDue, TimerKind
+from frenzy_scheduler.draining import Draining
 from frenzy_scheduler.jobs import Jobs, apply
 from frenzy_scheduler.leadership import Leadership
 from frenzy_scheduler.silence import Silence
@@ -22,6 +23,7 @@ class Timers:
     ids: IdSource
     jobs: Jobs
     silence: Silence
+    draining: Draining
     leadership: Leadership
 
     async def look(self) -> None:
@@ -31,6 +33,10 @@ class Timers:
             name, _, number = rest.rpartition(":")
             if kind == "fence":
                 await self.silence.fence(NodeId(name), int(number))
+            elif kind == "dead":
+                await self.silence.bury(NodeId(name), int(number))
+            elif kind == "drain":
+                await self.draining.end_jobs(NodeId(name))
             elif kind in set(TimerKind):
                 await self._of_job(due.id, TimerKind(kind), JobId(name), int(number))
             else:

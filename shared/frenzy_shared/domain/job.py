@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from frenzy_shared.domain.continuation import PlanShape
 from frenzy_shared.domain.ids import JobId, ProjectName
 from frenzy_shared.domain.placement import Placement
 
@@ -121,11 +122,19 @@ class JobRecord:
     retries: int = 0  # attempts that ended in failure and were requeued
     oom_retries: int = 0
     refusals: int = 0  # launches refused in a row: what the backoff grows with
+    preemptions: int = 0  # attempts stopped for another job or for a better plan
     not_before_ms: int = 0
     force_queue: bool = False  # wait for new nodes instead of failing without a feasible plan
     last_step: int | None = None
     last_loss: float | None = None
     checkpoint_step: int | None = None  # the step that the next attempt resumes from
+    shape: PlanShape | None = None  # of the latest attempt's plan
+    checkpoint_shape: PlanShape | None = None  # of the plan that ``checkpoint_step`` was made under
+    placed_ms: int | None = None  # when the latest attempt got its devices
+    stopping_ms: int | None = None  # when it was told to stop for another job
+    launch_ms: int | None = None  # measured: from the devices to the first training step
+    save_ms: int | None = None  # measured: from the order to stop until every device was free
+    attained_device_ms: int = 0  # devices x time of the attempts that are over
     created_ms: int = 0
     updated_ms: int = 0
     started_ms: int | None = None

@@ -52,6 +52,7 @@ PROGRESS_EVENTS: Final = (
     "progressed",
     "checkpointed",
     "oom",
+    "preempted",  # along the arrow to STOPPING: for whom, and what it was worth
 )
 
 CANCEL_REASONS: Final = frozenset(

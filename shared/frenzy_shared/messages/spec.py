@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from frenzy_shared.domain.continuation import Elasticity
 from frenzy_shared.domain.ids import is_name
 from frenzy_shared.domain.plan import ActivationCheckpointing, Precision
 from frenzy_shared.errors import FieldProblem, InvalidSpec
@@ -176,12 +177,23 @@ class JobSpec(_Section):
     """The folder that holds the script; relative to the job file. `.git`, `__pycache__` and
     `.venv` are left out; links that lead outside are refused.
     """
+    elastic: Annotated[Elasticity, Field(strict=False)] | None = None
+    """What a script can go on with. `fixed` (default): the same number of GPUs or not at all;
+    `batch_from_plan`: it reads micro-batch and accumulation from the plan, so a restart may use
+    another number; `elastic`: it also divides its data anew, so it may be resized for speed.
+    The built-in trainer is elastic.
+    """
     env: Annotated[dict[str, Environment], Field(max_length=256, default_factory=dict)]
     """Environment variables of the ranks."""
     resources: Resources = Resources()
     """Pins. Whatever is absent, Frenzy decides."""
     priority: Annotated[int, Field(ge=0, le=100)] = 50
     """0 to 100; higher goes first under policies that look at it."""
+    preemptible: bool | None = None
+    """Whether Frenzy may stop the job at a checkpoint for another one, or to resize it. Without
+    it: yes for the built-in trainer if `checkpoint.resume`; for a script once it has reported a
+    checkpoint.
+    """
     max_duration: str | None = None
     """Longest time from the first start, such as 90s, 30m, 12h or 7d."""
     retry: Retry = Retry()
@@ -239,6 +251,12 @@ class JobSpec(_Section):
         if self.entrypoint is not None and self.model is None:
             raise ValueError(
                 "entrypoint needs model too: its config is what memory is planned from"
+            )
+        if self.entrypoint is None and self.elastic is not None:
+            raise ValueError("elastic is for an entrypoint: the built-in trainer is elastic")
+        if self.preemptible and not self.checkpoint.resume:
+            raise ValueError(
+                "preemptible: true needs checkpoint.resume: what is stopped must go on later"
             )
         if self.max_steps is not None and self.epochs is not None:
             raise ValueError("give max_steps or epochs, not both")

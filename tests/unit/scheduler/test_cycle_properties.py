@@ -10,7 +10,7 @@ from tests.support.scheduling import machines, plan, queued
 from frenzy_scheduler.core.cycle import cycle
 from frenzy_scheduler.core.decisions import Hold, Place
 from frenzy_scheduler.core.pending import explain
-from frenzy_scheduler.core.policies import POLICIES, SIMULATED
+from frenzy_scheduler.core.policies import POLICIES, PREEMPTIVE
 from frenzy_shared.domain.job import PendingReason
 
 KINDS = ["t4", "rtx", "a100-80"]
@@ -34,7 +34,7 @@ queues = st.lists(
         queued(f"job-{i}", i, *unique(ps), not_before_ms=t) for i, (ps, t) in enumerate(jobs)
     ]
 )
-policies = st.sampled_from([*POLICIES, *SIMULATED])
+policies = st.sampled_from([*POLICIES, *PREEMPTIVE])
 
 
 def unique(plans):

@@ -21,13 +21,16 @@ from frenzy_scheduler.core.facts import (
 )
 from frenzy_scheduler.core.lifecycle import react, reserve, settle
 from frenzy_scheduler.core.steps import Rules
+from frenzy_shared.domain.continuation import PlanShape
 from frenzy_shared.domain.job import JobState, RankOutcome, StopReason
+from frenzy_shared.domain.plan import Precision
 from frenzy_shared.state.port import Release, Timer
 
 RULES = Rules(max_retries=2, max_oom_retries=1)
 NOW = 1_000_000
 GANG = placement("a/rtx-0", "b/rtx-0", "b/rtx-1")
 DONE = StopReason.COMPLETED
+SHAPE = PlanShape(zero_stage=1, ranks=3, precision=Precision.BF16)
 
 
 def placed(state: JobState, **fields):
@@ -74,7 +77,7 @@ def kinds(step):
 
 def test_reserving_claims_every_device_for_a_new_attempt():
     record = job(attempt=1, prepared=("x",), outcomes=ended((0, DONE)), last_step=9, retries=1)
-    step = reserve(record, GANG, RULES)
+    step = reserve(record, GANG, RULES, shape=SHAPE, now_ms=NOW)
     assert step.after.state is JobState.RESERVED
     assert (step.after.attempt, step.after.prepared, step.after.outcomes) == (2, (), ())
     assert (step.after.last_step, step.after.retries, step.after.owned_devices) == (None, 1, 3)
@@ -84,6 +87,7 @@ def test_reserving_claims_every_device_for_a_new_attempt():
     assert step.clear_timers == ("backoff:job-1:1",)
     assert kinds(step) == ["placed"]
     assert step.after.message == "3 x rtx on a, b, plan p1"
+    assert (step.after.placed_ms, step.after.shape) == (NOW, SHAPE)
 
 
 def test_one_prepared_node_is_recorded_and_the_last_one_starts_the_job():

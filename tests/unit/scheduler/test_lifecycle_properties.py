@@ -53,7 +53,7 @@ class World:
         self.owners = {
             key: "" if owner.startswith("!") else owner for key, owner in self.owners.items()
         }  # the nodes came back clean
-        self._take(reserve(self.record, self.gang, RULES))
+        self._take(reserve(self.record, self.gang, RULES, shape=None, now_ms=0))
 
     def hear(self, attempt, fact):
         self.now_ms += 1

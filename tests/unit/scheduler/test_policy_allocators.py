@@ -6,7 +6,7 @@ from tests.support.simulation import a_plan, running, waiting
 from frenzy_scheduler.core.cycle import cycle
 from frenzy_scheduler.core.decisions import Hold, Place, Preempt, Resize, View
 from frenzy_scheduler.core.pending import explain
-from frenzy_scheduler.core.policies import policy_named, strategy_named
+from frenzy_scheduler.core.policies import policy_named
 from frenzy_scheduler.core.policies.backfill import Backfill, reserve
 from frenzy_scheduler.core.policies.frenzy import Frenzy, kind_prices
 from frenzy_scheduler.core.policies.las import Las
@@ -20,15 +20,14 @@ def kinds_of(decisions):
 
 
 def decide(name, queue, layout, held=(), now_ms=0):
-    return cycle(queue, machines(layout), now_ms, strategy_named(name), held)
+    return cycle(queue, machines(layout), now_ms, policy_named(name), held)
 
 
-def test_the_service_can_name_only_what_never_stops_a_job():
-    assert policy_named("backfill") is strategy_named("backfill")
+def test_only_the_strategies_that_say_so_stop_running_jobs():
+    assert not policy_named("backfill").preemptive
     for name in ("frenzy", "srtf-preemptive", "las"):
-        assert policy_named(name) is None
-        assert strategy_named(name).preemptive
-    assert strategy_named("sia") is None
+        assert policy_named(name).preemptive
+    assert policy_named("sia") is None
 
 
 def test_srtf_takes_the_job_that_is_over_soonest():

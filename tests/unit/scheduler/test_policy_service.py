@@ -5,18 +5,22 @@ from pydantic import ValidationError
 from tests.support.scheduler import Bench
 from tests.support.simulation import a_plan
 
+from frenzy_scheduler.core.policies import POLICIES, PREEMPTIVE
 from frenzy_scheduler.settings import SchedulerSettings
 
 
-@pytest.mark.parametrize("name", ["has", "fifo", "srtf", "backfill"])
-def test_policies_without_preemption_are_accepted(name):
-    assert SchedulerSettings(policy=name).policy == name
+@pytest.mark.parametrize("policy", [*POLICIES, *PREEMPTIVE], ids=lambda policy: policy.name)
+def test_every_policy_of_the_core_can_be_set(policy):
+    assert SchedulerSettings(policy=policy.name).strategy() == policy
 
 
-@pytest.mark.parametrize("name", ["frenzy", "las", "srtf-preemptive"])
-def test_preemptive_ones_are_refused_with_the_reason(name):
-    with pytest.raises(ValidationError, match=f"{name} stops running jobs.*frenzy simulate"):
-        SchedulerSettings(policy=name)
+def test_a_rival_of_the_simulator_cannot():
+    with pytest.raises(ValidationError, match="policy"):
+        SchedulerSettings(policy="sia")
+
+
+def test_frenzy_keeps_jobs_for_as_long_as_the_settings_say():
+    assert SchedulerSettings(policy="frenzy", min_run_factor=2).strategy().min_run_factor == 2
 
 
 async def test_backfill_reserves_by_the_predicted_end_of_a_placed_job():

@@ -5,14 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.simulation import FREE, a_job, a_plan, a_setup, ends, nodes, simulate
 
-from frenzy_scheduler.core.policies import POLICIES, SIMULATED
+from frenzy_scheduler.core.policies import POLICIES, PREEMPTIVE
 from frenzy_shared.domain.cluster import summarize_kinds
 from frenzy_simulator.metrics import summarize
 from frenzy_simulator.scenario import Scenario
 from frenzy_simulator.users import ManualUsers
 
 ONE, TWO, THREE = a_setup(1), a_setup(2), a_setup(3)
-NAMES = [policy.name for policy in (*POLICIES, *SIMULATED)]
+NAMES = [policy.name for policy in (*POLICIES, *PREEMPTIVE)]
 
 
 def test_one_job_takes_its_start_and_its_steps():
@@ -164,7 +164,7 @@ def test_every_job_ends_once_and_no_faster_than_alone(name, arrivals, failing):
 
 
 def test_the_engine_reports_progress_up_to_all():
-    from frenzy_scheduler.core.policies import strategy_named
+    from frenzy_scheduler.core.policies import policy_named
     from frenzy_simulator.engine import Simulation
     from frenzy_simulator.throughput import Table
 
@@ -173,7 +173,7 @@ def test_the_engine_reports_progress_up_to_all():
         jobs=[a_job("a", 0, 10, ONE), a_job("b", 1, 10, ONE)],
         nodes=nodes(t4=(1, 1)),
         model=Table({ONE: (a_plan("p", "t4", 1, 1.0),)}),
-        strategy=strategy_named("has"),
+        strategy=policy_named("has"),
         scenario=FREE,
     ).run(lambda done, total: seen.append((done, total)))
     assert seen[-1] == (2, 2)

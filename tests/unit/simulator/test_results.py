@@ -7,7 +7,7 @@ from tests.support.simulation import a_job, a_plan, a_setup, nodes, simulate
 from typer.testing import CliRunner
 
 from frenzy.cli.app import build
-from frenzy_scheduler.core.policies import POLICIES, SIMULATED
+from frenzy_scheduler.core.policies import POLICIES, PREEMPTIVE
 from frenzy_shared.domain.cluster import summarize_kinds
 from frenzy_shared.errors import Misconfigured
 from frenzy_simulator.bound import bound_avg_s
@@ -63,7 +63,7 @@ def test_no_policy_beats_the_bound(profile, seed):
     comparison = Comparison(
         jobs=source.read(summarize_kinds(machines)),
         nodes=machines,
-        policies=[policy.name for policy in (*POLICIES, *SIMULATED)],
+        policies=[policy.name for policy in (*POLICIES, *PREEMPTIVE)],
         scenario=Scenario(seed=seed),
     )
     bound_s = comparison.bound_avg_jct_s()

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
+from frenzy_scheduler.core.displacing import completed, kept, timed
 from frenzy_scheduler.core.facts import TimerKind
 from frenzy_scheduler.core.outcomes import worst
 from frenzy_scheduler.core.steps import JobEvent, Rules, Step, move, timer, timers
@@ -31,7 +32,10 @@ def end(  # noqa: PLR0911 - one return per kind of reason
     if reason in CANCEL_REASONS:
         return _finish(record, JobState.CANCELLED, record.message, now_ms)
     if reason in REQUEUE_REASONS:
-        return _requeue(record, record, 0.0, "queued again, no retry is counted", now_ms)
+        if completed(record):  # it was over before the order to stop reached it
+            return _finish(record, JobState.SUCCEEDED, _success(record), now_ms)
+        note = f"{kept(record)}; queued again, no retry is counted"
+        return _requeue(record, timed(record, now_ms), 0.0, note, now_ms)
     if reason is StopReason.LAUNCH_REFUSED:
         wait_s = backoff_s(record.refusals, rules)
         counted = replace(record, refusals=record.refusals + 1)
@@ -68,6 +72,7 @@ def _out_of_memory(record: JobRecord, rules: Rules, now_ms: int) -> Step:
     after = replace(  # the placement stays: MARP reads from it which plan was too large
         record,
         owned_devices=0,
+        shape=None if record.checkpoint_step is None else record.shape,  # nothing to go on from
         state=JobState.SUBMITTED,
         oom_retries=record.oom_retries + 1,
         message=f"attempt {record.attempt} ran out of memory: {record.message}; "
@@ -84,7 +89,7 @@ def _out_of_memory(record: JobRecord, rules: Rules, now_ms: int) -> Step:
 
 def _requeue(record: JobRecord, counted: JobRecord, wait_s: float, note: str, now_ms: int) -> Step:
     after = replace(
-        _released(counted),
+        _released(counted, now_ms),
         state=JobState.QUEUED,
         not_before_ms=now_ms + round(wait_s * 1000) if wait_s else 0,
         message=f"attempt {record.attempt} ended: {record.message}; {note}",
@@ -104,8 +109,16 @@ def _finish(record: JobRecord, state: JobState, message: str, now_ms: int) -> St
     return move(record, after, clear_timers=_attempt_timers(record))
 
 
-def _released(record: JobRecord) -> JobRecord:
-    return replace(record, placement=None, owned_devices=0)
+def _released(record: JobRecord, now_ms: int) -> JobRecord:
+    """Return the record without devices, the time that it had them added up."""
+    devices = len(record.placement.devices) if record.placement else 0
+    held_ms = max(now_ms - record.placed_ms, 0) if record.placed_ms is not None else 0
+    return replace(
+        record,
+        placement=None,
+        owned_devices=0,
+        attained_device_ms=record.attained_device_ms + devices * held_ms,
+    )
 
 
 def _attempt_timers(record: JobRecord) -> tuple[str, ...]:

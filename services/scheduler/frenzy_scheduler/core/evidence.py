@@ -7,6 +7,7 @@ from frenzy_scheduler.core.facts import (
     Clean,
     Evidence,
     Exited,
+    NodeDrained,
     NodeEvidence,
     NodeFenced,
     NodeGone,
@@ -23,14 +24,14 @@ from frenzy_shared.domain.job import PLACED, JobRecord, JobState, RankOutcome, S
 _LIVE = frozenset({JobState.RESERVED, JobState.STARTING, JobState.RUNNING})
 
 
-def record_evidence(record: JobRecord, fact: Evidence, rules: Rules) -> Step | None:
+def record_evidence(record: JobRecord, fact: Evidence, rules: Rules, now_ms: int) -> Step | None:
     """Return what a fact about the record's attempt changes; None when it changes nothing."""
     if isinstance(fact, Checkpointed):
         return _checkpointed(record, fact)
     if record.placement is None or record.state not in PLACED:
         return None
     if isinstance(fact, Progressed):
-        return _progressed(record, fact)
+        return _progressed(record, fact, now_ms)
     return _of_node(record, fact, rules) if fact.node in record.placement.nodes else None
 
 
@@ -45,13 +46,15 @@ def _of_node(  # noqa: PLR0911 - one return per kind of evidence
         case Exited():
             return _exited(record, fact)
         case Clean():
-            return _clean(record, fact.node, rules, quarantine=False)
+            return _clean(record, fact.node, rules)
         case Refused():
             return _refused(record, fact, rules)
         case NodeGone():
             return _gone(record, fact, rules)
         case NodeFenced():
-            return _fenced(record, fact.node, rules)
+            return _fenced(record, fact, rules)
+        case NodeDrained():
+            return _drained(record, fact, rules)
 
 
 def _prepared(record: JobRecord, fact: Prepared) -> Step | None:
@@ -71,18 +74,29 @@ def _started(record: JobRecord, fact: Started) -> Step | None:
     return Step(before=record, after=replace(record, started=(*record.started, fact.node)))
 
 
-def _progressed(record: JobRecord, fact: Progressed) -> Step | None:
+def _progressed(record: JobRecord, fact: Progressed, now_ms: int) -> Step | None:
     if record.state is JobState.RESERVED:
         return None
     if record.last_step is not None and fact.step <= record.last_step:
         return None
     loss = record.last_loss if fact.loss is None else fact.loss
     data = {"attempt": record.attempt, "step": fact.step, "loss": fact.loss}
-    return Step(
+    step = Step(
         before=record,
         after=replace(record, last_step=fact.step, last_loss=loss),
         events=(JobEvent(kind="progressed", data=data),),
-        clear_timers=timers(record, TimerKind.FIRST_REPORT) if record.last_step is None else (),
+    )
+    return _first(step, now_ms) if record.last_step is None else step
+
+
+def _first(step: Step, now_ms: int) -> Step:
+    """Add what an attempt's first step tells: it trains, and how long the launch took."""
+    placed_ms = step.before.placed_ms
+    launch_ms = step.before.launch_ms if placed_ms is None else max(now_ms - placed_ms, 0)
+    return replace(
+        step,
+        after=replace(step.after, launch_ms=launch_ms),
+        clear_timers=timers(step.before, TimerKind.FIRST_REPORT),
     )
 
 
@@ -93,7 +107,7 @@ def _checkpointed(record: JobRecord, fact: Checkpointed) -> Step | None:
     data = {"attempt": record.attempt, "step": fact.step}
     return Step(
         before=record,
-        after=replace(record, checkpoint_step=fact.step),
+        after=replace(record, checkpoint_step=fact.step, checkpoint_shape=record.shape),
         events=(JobEvent(kind="checkpointed", data=data),),
     )
 
@@ -117,7 +131,8 @@ def _exited(record: JobRecord, fact: Exited) -> Step | None:
     return Step(before=record, after=after)
 
 
-def _clean(record: JobRecord, node: str, rules: Rules, *, quarantine: bool) -> Step | None:
+def _give_up(record: JobRecord, node: str, *, quarantine: bool) -> Step | None:
+    """Return what takes a node out of the attempt, with its devices."""
     if node in record.clean:
         return None
     releases = release_node(record, node, quarantine=quarantine)
@@ -126,12 +141,16 @@ def _clean(record: JobRecord, node: str, rules: Rules, *, quarantine: bool) -> S
         clean=(*record.clean, node),
         owned_devices=record.owned_devices - len(releases),
     )
-    step = Step(before=record, after=after, releases=releases)
-    if record.state is JobState.STOPPING or quarantine:
+    return Step(before=record, after=after, releases=releases)
+
+
+def _clean(record: JobRecord, node: str, rules: Rules) -> Step | None:
+    step = _give_up(record, node, quarantine=False)
+    if step is None or record.state is JobState.STOPPING:
         return step
     if record.state is JobState.RESERVED:
         why = f"{node} gave the attempt up before it had prepared"
-        return step.then(stop(after, StopReason.LAUNCH_REFUSED, why, rules))
+        return step.then(stop(step.after, StopReason.LAUNCH_REFUSED, why, rules))
     if node not in record.exited:  # how its ranks ended is still on the way: wait for it, bounded
         return replace(step, set_timers=(timer(record, TimerKind.STOP, rules.evidence_wait_s),))
     return step
@@ -155,11 +174,17 @@ def _gone(record: JobRecord, fact: NodeGone, rules: Rules) -> Step | None:
     return stop(record, StopReason.NODE_LOST, fact.why, rules)
 
 
-def _fenced(record: JobRecord, node: str, rules: Rules) -> Step | None:
-    step = _clean(record, node, rules, quarantine=True)
-    if step is None or record.state not in _LIVE or node in record.exited:
+def _fenced(record: JobRecord, fact: NodeFenced, rules: Rules) -> Step | None:
+    step = _give_up(record, fact.node, quarantine=not fact.confirmed)
+    if step is None or record.state not in _LIVE or fact.node in record.exited:
         return step
-    return step.then(stop(step.after, StopReason.NODE_LOST, f"{node} is lost", rules))
+    return step.then(stop(step.after, StopReason.NODE_LOST, f"{fact.node} is lost", rules))
+
+
+def _drained(record: JobRecord, fact: NodeDrained, rules: Rules) -> Step | None:
+    if record.state not in _LIVE or fact.node in (*record.exited, *record.clean):
+        return None
+    return stop(record, StopReason.DRAINED, fact.why, rules)
 
 
 def _unknown(record: JobRecord, fact: Exited) -> tuple[RankOutcome, ...]:

@@ -1,6 +1,7 @@
-"""What can happen to a placed job: evidence from nodes, lost nodes, timers."""
+"""What can happen to a placed job: evidence from nodes, lost nodes, timers, other jobs."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from frenzy_shared.domain.job import RankOutcome
@@ -82,9 +83,29 @@ class NodeGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFenced:
-    """A lost node was silent for so long that it must have killed its ranks."""
+    """A lost node was silent for so long that it must have killed its ranks.
+
+    ``confirmed``: somebody looked, and the machine is dead; its devices need no quarantine.
+    """
 
     node: str
+    confirmed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDrained:
+    """A node's time to drain is up: what runs there must go on elsewhere; ``why`` is a sentence."""
+
+    node: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Displaced:
+    """The policy stops a running job; ``why`` names whom for and the numbers."""
+
+    why: str
+    data: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +115,9 @@ class TimerDue:
     kind: TimerKind
 
 
-NodeEvidence = Prepared | Started | Exited | Clean | Refused | NodeGone | NodeFenced
+NodeEvidence = Prepared | Started | Exited | Clean | Refused | NodeGone | NodeFenced | NodeDrained
 Evidence = NodeEvidence | Progressed | Checkpointed
-Fact = Evidence | TimerDue
+Fact = Evidence | TimerDue | Displaced
 
 
 def timer_id(kind: TimerKind, job: str, attempt: int) -> str:

@@ -8,18 +8,25 @@ facts allow, whatever was lost between. Facts may come twice, late, or in any or
 from dataclasses import replace
 
 from frenzy_scheduler.core.deadlines import timer_due
+from frenzy_scheduler.core.displacing import displace
 from frenzy_scheduler.core.endings import end
 from frenzy_scheduler.core.evidence import record_evidence
-from frenzy_scheduler.core.facts import Fact, TimerDue, TimerKind
+from frenzy_scheduler.core.facts import Displaced, Fact, TimerDue, TimerKind
 from frenzy_scheduler.core.outcomes import describe, worst
 from frenzy_scheduler.core.steps import Rules, Step, move, stop, timer, timers
+from frenzy_shared.domain.continuation import PlanShape
 from frenzy_shared.domain.job import PLACED, TERMINAL, JobRecord, JobState, StopReason
 from frenzy_shared.domain.placement import Placement
 from frenzy_shared.state.port import Claim, Timer
 
 
-def reserve(record: JobRecord, placement: Placement, rules: Rules) -> Step:
-    """Return the step that claims all devices of a placement and opens a new attempt."""
+def reserve(
+    record: JobRecord, placement: Placement, rules: Rules, *, shape: PlanShape | None, now_ms: int
+) -> Step:
+    """Return the step that claims all devices of a placement and opens a new attempt.
+
+    ``shape`` is of the placement's plan: what the attempt's checkpoints are bound to.
+    """
     count = len(placement.devices)
     after = replace(
         record,
@@ -35,6 +42,9 @@ def reserve(record: JobRecord, placement: Placement, rules: Rules) -> Step:
         rendezvous="",
         last_step=None,
         last_loss=None,
+        shape=shape,
+        placed_ms=now_ms,
+        stopping_ms=None,
         not_before_ms=0,
         reason="",
         message=f"{count} x {placement.kind} on {', '.join(placement.nodes)}, "
@@ -58,8 +68,10 @@ def react(record: JobRecord, attempt: int, fact: Fact, rules: Rules, now_ms: int
         return None
     if isinstance(fact, TimerDue):
         step = timer_due(record, fact.kind, rules)
+    elif isinstance(fact, Displaced):
+        step = displace(record, fact, rules, now_ms)
     else:
-        step = record_evidence(record, fact, rules)
+        step = record_evidence(record, fact, rules, now_ms)
     if step is None or step.moves:
         return step
     follow = settle(step.after, rules, now_ms)

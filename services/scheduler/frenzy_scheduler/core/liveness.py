@@ -11,6 +11,7 @@ from typing import Final
 
 from frenzy_shared.domain.cluster import NodeRecord, NodeState
 
+_SERVING: Final = frozenset({NodeState.UP, NodeState.DRAINING})
 _WATCHED: Final = frozenset(
     {NodeState.JOINING, NodeState.UP, NodeState.SUSPECT, NodeState.DRAINING}
 )
@@ -98,7 +99,7 @@ class Watch:
             Verdict(node=node, judgement=Judgement.SUSPECT, silent_s=silent_s)
             for node, silent_s in silent
             if silent_s >= self.suspect_after_s
-            and node.state is NodeState.UP
+            and node.state in _SERVING
             and node.id not in named
         ]
         withheld = tuple(node.id for node, _ in lost) if blame_self else ()

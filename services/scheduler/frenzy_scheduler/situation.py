@@ -1,0 +1,221 @@
+"""What a cycle is given, read from the store: the queue, the jobs that hold devices, the cluster.
+
+Under a preemptive strategy a job that is giving its devices back counts as waiting, and they as
+idle. So a decision stands from the cycle that made it until the devices are free: later cycles
+see the same situation, and nobody else gets what a job was stopped for.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Final, TypeVar
+
+from frenzy_scheduler.batches import batches
+from frenzy_scheduler.core.continuing import continuable, may_be_stopped
+from frenzy_scheduler.core.cycle import cycle
+from frenzy_scheduler.core.decisions import (
+    Allocator,
+    Decision,
+    Progress,
+    QueuedJob,
+    RunningJob,
+    Strategy,
+)
+from frenzy_scheduler.core.snapshot import Snapshot
+from frenzy_scheduler.documents import Documents
+from frenzy_shared.domain.cluster import (
+    ClusterSnapshot,
+    kinds_digest,
+    owner_token,
+    summarize_kinds,
+)
+from frenzy_shared.domain.ids import JobId
+from frenzy_shared.domain.job import PLACED, JobRecord, JobState, StopReason
+from frenzy_shared.domain.plan import ResourcePlan
+from frenzy_shared.errors import InvalidSpec, NotFound
+from frenzy_shared.messages.spec import JobSpec
+from frenzy_shared.state.port import StateStore
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_QUEUED: Final = frozenset({JobState.QUEUED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """One look at everything; ``records`` are the jobs that it was made from.
+
+    ``returning`` maps "<node>/<device>" to the job that still has to give it back.
+    """
+
+    records: Mapping[JobId, JobRecord]
+    queue: Sequence[QueuedJob]
+    running: Sequence[RunningJob]
+    snapshot: Snapshot
+    returning: Mapping[str, JobId]
+
+    def decide(self, policy: Strategy, now_ms: int) -> list[Decision]:
+        """Run one cycle; nothing is acted on."""
+        return cycle(self.queue, self.snapshot, now_ms, policy, self.running)
+
+    @property
+    def jobs(self) -> dict[JobId, QueuedJob | RunningJob]:
+        """Return the jobs as the cycle sees them, by id."""
+        found: dict[JobId, QueuedJob | RunningJob] = {job.id: job for job in self.queue}
+        return found | {job.id: job for job in self.running}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Reads situations. ``restart_prior_s`` is the price of a restart until one was measured."""
+
+    store: StateStore
+    documents: Documents
+    policy: Strategy
+    restart_prior_s: float
+    batch: int
+
+    async def at_everything(self) -> Situation:
+        """Return the situation now; placed jobs are read only for strategies that look ahead."""
+        waiting = await self.store.jobs_in(_QUEUED)
+        looks_ahead = isinstance(self.policy, Allocator)
+        placed = await self.store.jobs_in(PLACED) if looks_ahead else []
+        leaving = [record for record in placed if self._stops and _gives_back(record)]
+        held = [record for record in placed if record not in leaving]
+        cluster, returning = _as_if_given_back(await self.store.cluster(), leaving)
+        digest = kinds_digest(summarize_kinds(cluster.nodes))
+        prices = _Prices.of(placed, self.restart_prior_s)
+        queue: list[QueuedJob] = []
+        running: list[RunningJob | None] = []
+        for some in batches([*waiting, *leaving], self.batch):
+            queue += await asyncio.gather(*(self._queued(one, digest, prices) for one in some))
+        for some in batches(held, self.batch):
+            running += await asyncio.gather(*(self._running(one, prices) for one in some))
+        return Situation(
+            records={record.id: record for record in (*waiting, *placed)},
+            queue=queue,
+            running=[job for job in running if job is not None],
+            snapshot=Snapshot.of(cluster),
+            returning=returning,
+        )
+
+    @property
+    def _stops(self) -> bool:
+        return isinstance(self.policy, Allocator) and self.policy.preemptive
+
+    async def _queued(self, record: JobRecord, digest: str, prices: "_Prices") -> QueuedJob:
+        found = await self.documents.plans(record, digest)
+        plans, refused = found.plans, found.refused
+        spec = await self._spec(record)
+        if spec is not None:
+            plans, lost = continuable(plans, record, spec)
+            refused = lost if lost and not plans else refused
+        return QueuedJob(
+            id=record.id,
+            sequence=record.sequence,
+            version=record.version,
+            plans=plans,
+            refused=refused,
+            not_before_ms=record.not_before_ms,
+            message=record.message or found.message,
+            progress=_progress(record, spec, prices),
+        )
+
+    async def _running(self, record: JobRecord, prices: "_Prices") -> RunningJob | None:
+        if record.placement is None:
+            return None
+        try:
+            own = await self.documents.plan(record)
+        except NotFound as error:
+            log.info("job %s has no known end: %s", record.id, error.message)
+            return None
+        spec = await self._spec(record)
+        preemptible = False
+        plans: tuple[ResourcePlan, ...] = (own,)
+        if self._stops and spec is not None and _trains(record, spec):
+            found = (await self.documents.placed_plans(record)).plans
+            plans, _ = continuable(found, record, spec)
+            preemptible = may_be_stopped(record, spec)
+        ending = record.state is JobState.STOPPING
+        progress = _progress(record, spec, prices, own)
+        return RunningJob(
+            id=record.id,
+            sequence=record.sequence,
+            plans=plans,
+            placement=record.placement,
+            version=record.version,
+            placed_ms=record.placed_ms or record.updated_ms,
+            preemptible=preemptible,
+            progress=replace(progress, steps_left=0.0) if ending else progress,
+        )
+
+    async def _spec(self, record: JobRecord) -> JobSpec | None:
+        try:
+            return await self.documents.spec(record.id)
+        except (NotFound, InvalidSpec) as error:
+            log.warning("job %s is not touched: %s", record.id, error.message)
+            return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prices:
+    """What a restart costs where a job has no measurement of its own: the others' median."""
+
+    launch_s: float
+    save_s: float
+
+    @classmethod
+    def of(cls, placed: Sequence[JobRecord], prior_s: float) -> "_Prices":
+        launches = [record.launch_ms for record in placed if record.launch_ms is not None]
+        saves = [record.save_ms for record in placed if record.save_ms is not None]
+        return cls(
+            launch_s=median(launches) / 1000 if launches else prior_s,
+            save_s=median(saves) / 1000 if saves else 0.0,
+        )
+
+    def restart_s(self, record: JobRecord) -> float:
+        launch_s = self.launch_s if record.launch_ms is None else record.launch_ms / 1000
+        save_s = self.save_s if record.save_ms is None else record.save_ms / 1000
+        return launch_s + save_s
+
+
+def _progress(
+    record: JobRecord, spec: JobSpec | None, prices: _Prices, plan: ResourcePlan | None = None
+) -> Progress:
+    """Return what is known of a job; ``plan`` is what it runs with."""
+    saved = record.checkpoint_step or 0
+    trained = max(record.last_step or 0, saved)
+    total = spec.max_steps if spec is not None else None
+    restart_s = prices.restart_s(record)
+    if plan is not None and spec is not None and spec.entrypoint is not None:
+        restart_s += (trained - saved) * plan.speed.step_s  # a script need not save when stopped
+    return Progress(
+        steps_left=None if total is None else float(max(total - trained, 0)),
+        attained_device_s=record.attained_device_ms / 1000,
+        arrived_ms=record.created_ms,
+        restart_s=restart_s,
+    )
+
+
+def _trains(record: JobRecord, spec: JobSpec) -> bool:
+    """Tell whether an attempt got so far that stopping it loses no launch: it cannot livelock."""
+    begun = record.last_step is not None or spec.entrypoint is not None
+    return record.state is JobState.RUNNING and not record.exited and begun
+
+
+def _gives_back(record: JobRecord) -> bool:
+    return record.state is JobState.STOPPING and record.reason == StopReason.PREEMPTED
+
+
+def _as_if_given_back(
+    cluster: ClusterSnapshot, leaving: Sequence[JobRecord]
+) -> tuple[ClusterSnapshot, dict[str, JobId]]:
+    owners = {owner_token(record.id, record.attempt): record.id for record in leaving}
+    returning = {key: owners[own] for key, own in cluster.owners.items() if own in owners}
+    if not returning:
+        return cluster, {}
+    return replace(cluster, owners={**cluster.owners, **dict.fromkeys(returning, "")}), returning
