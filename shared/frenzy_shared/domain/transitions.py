@@ -35,7 +35,7 @@ TRANSITIONS: Final = (
     _arrow(JobState.RESERVED, JobState.STOPPING, "stopping", "refused, late, cancelled"),
     _arrow(JobState.STARTING, JobState.RUNNING, "started", "every node has started its ranks"),
     _arrow(JobState.STARTING, JobState.STOPPING, "stopping", "late, failed, cancelled"),
-    _arrow(JobState.RUNNING, JobState.STOPPING, "stopping", "finished, failed, cancelled"),
+    _arrow(JobState.RUNNING, JobState.STOPPING, "stopping", "finished, failed, cancelled, preempted"),
     _arrow(JobState.STOPPING, JobState.SUCCEEDED, "succeeded", "all ranks exited 0, all clean"),
     _arrow(JobState.STOPPING, JobState.FAILED, "failed", "all clean, no retry left"),
     _arrow(JobState.STOPPING, JobState.CANCELLED, "cancelled", "all clean after a cancel"),
