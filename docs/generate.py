@@ -30,7 +30,7 @@ _PROGRESS = {
     "progressed": "training went on (first step, then at most every 10 s)",
     "checkpointed": "a checkpoint is complete; a retry resumes from it",
     "oom": "an attempt ran out of GPU memory; beside the transition that follows",
-    "preempted": "it is stopped for another job or a better plan, told in `message` and `for`; beside `stopping`",
+    "preempted": "it is stopped for the jobs in `for`, or to be resized; beside `stopping`",
 }
 
 
