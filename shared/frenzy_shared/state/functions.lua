@@ -15,7 +15,9 @@ Keys, all under {frenzy}: so that they share one hash slot:
   arrivals                        string  counter: a job's `sequence`
   jobs project:<p> state:<S>      zset    job ids by sequence; state:QUEUED is the queue
   unfinished:<p>                  set     what the quota counts
-  quota:<p>                       string  limit
+  quota:<p>                       string  limit of unfinished jobs, kept beside `projects`
+  projects                        hash    name -> JSON
+  usage:all                       string  JSON: what projects have had, for the fair share
   idem:<p>:<key>                  string  "<body sha256> <job>", expires
   nodes                           set     node ids
   devices:<node>                  set     device ids of the last registration

@@ -8,6 +8,7 @@ from frenzy_shared.domain.cluster import ClusterSnapshot, NodeRecord
 from frenzy_shared.domain.ids import JobId, NodeId, ProjectName
 from frenzy_shared.domain.job import JobRecord, JobState
 from frenzy_shared.domain.plan import PlanSet
+from frenzy_shared.domain.project import Project
 from frenzy_shared.messages.codec import from_json
 from frenzy_shared.state import rules
 from frenzy_shared.state.port import (
@@ -38,6 +39,7 @@ class MemoryStore:
         self._revisions: dict[str, int] = {}  # of groups
         self._revision = 0
         self._tokens: dict[str, TokenRecord] = {}
+        self._usage: Json | None = None
         self._cursor = cursor(0)
         self._posted = asyncio.Event()  # replaced by a fresh one each time it is set
 
@@ -221,9 +223,23 @@ class MemoryStore:
         """Read a token."""
         return self._tokens.get(token_id)
 
-    async def set_quota(self, project: ProjectName, max_unfinished_jobs: int) -> None:
-        """Limit a project's unfinished jobs."""
-        self._tables.quotas[project] = max_unfinished_jobs
+    async def put_project(self, project: Project) -> None:
+        """Store a project."""
+        self._tables.projects[project.name] = project
+
+    async def projects(self) -> tuple[Project, ...]:
+        """Read all projects."""
+        projects = self._tables.projects
+        return tuple(projects[name] for name in sorted(projects))
+
+    async def put_usage(self, usage: Json) -> None:
+        """Store what projects have had."""
+        self._usage = copy(usage)
+
+    async def usage(self) -> Json | None:
+        """Read what projects have had."""
+        usage: Json | None = copy(self._usage)
+        return usage
 
     async def counts(self) -> Mapping[str, int]:
         """Return jobs per state."""

@@ -14,6 +14,7 @@ from frenzy_shared.domain.cluster import ClusterSnapshot, Device, NodeRecord
 from frenzy_shared.domain.ids import JobId, NodeId, ProjectName
 from frenzy_shared.domain.job import JobRecord, JobState
 from frenzy_shared.domain.plan import PlanSet
+from frenzy_shared.domain.project import Project
 
 Json = Mapping[str, Any]
 
@@ -338,8 +339,20 @@ class StateStore(Protocol):
         """Read a token."""
         ...
 
-    async def set_quota(self, project: ProjectName, max_unfinished_jobs: int) -> None:
-        """Limit a project's unfinished jobs."""
+    async def put_project(self, project: Project) -> None:
+        """Store what is decided for a project; its limit of unfinished jobs holds from now on."""
+        ...
+
+    async def projects(self) -> tuple[Project, ...]:
+        """Read the projects that were ever stored, by name."""
+        ...
+
+    async def put_usage(self, usage: Json) -> None:
+        """Store what projects have had of the cluster, for the fair share."""
+        ...
+
+    async def usage(self) -> Json | None:
+        """Read what ``put_usage`` stored; None when nothing was."""
         ...
 
     async def counts(self) -> Mapping[str, int]:

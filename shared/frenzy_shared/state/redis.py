@@ -16,6 +16,7 @@ from frenzy_shared.domain.cluster import ClusterSnapshot, NodeRecord
 from frenzy_shared.domain.ids import JobId, NodeId, ProjectName
 from frenzy_shared.domain.job import JobRecord, JobState
 from frenzy_shared.domain.plan import PlanSet
+from frenzy_shared.domain.project import Project
 from frenzy_shared.errors import FrenzyError, Misconfigured, StorageFull, Unavailable
 from frenzy_shared.messages.codec import from_json, to_json
 from frenzy_shared.state import rules, server
@@ -51,7 +52,6 @@ _OUTBOX: Final = f"{_P}outbox"
 _OUTBOX_STATE: Final = f"{_P}outbox:state"
 _FETCH: Final = 200  # records read in one call: the server does nothing else meanwhile
 _LONGEST_WAIT_S: Final = 20.0
-_RETRY_LATER: Final = ("try again in a few seconds",)
 
 
 class RedisStore:
@@ -188,7 +188,7 @@ class RedisStore:
         nodes = [from_json(NodeRecord, loads(text)) for text in stored]
         return ClusterSnapshot(
             nodes=tuple(sorted(nodes, key=lambda node: node.id)),
-            owners=dict(sorted(_pairs(owners).items())),
+            owners=dict(sorted(server.pairs(owners).items())),
         )
 
     async def append_series(self, job: JobId, points: Sequence[Json], keep: int = 2000) -> None:
@@ -255,9 +255,28 @@ class RedisStore:
         token = await self._document("token", token_id)
         return None if token is None else from_json(TokenRecord, token)
 
-    async def set_quota(self, project: ProjectName, max_unfinished_jobs: int) -> None:
-        """Limit a project's unfinished jobs."""
-        await _ask(self._redis.set(f"{_P}quota:{project}", max_unfinished_jobs))
+    async def put_project(self, project: Project) -> None:
+        """Store a project, and what ``submit`` looks at."""
+        pipeline, quota = self._redis.pipeline(transaction=True), f"{_P}quota:{project.name}"
+        pipeline.hset(f"{_P}projects", project.name, dumps(to_json(project)))
+        pipeline.delete(quota)
+        if project.max_unfinished_jobs is not None:
+            pipeline.set(quota, project.max_unfinished_jobs)
+        await _ask(pipeline.execute())
+
+    async def projects(self) -> tuple[Project, ...]:
+        """Read all projects."""
+        stored = await _ask(self._redis.hgetall(f"{_P}projects"))
+        return tuple(from_json(Project, loads(stored[name])) for name in sorted(stored))
+
+    async def put_usage(self, usage: Json) -> None:
+        """Store what projects have had."""
+        await _ask(self._redis.set(f"{_P}usage:all", dumps(usage)))
+
+    async def usage(self) -> Json | None:
+        """Read what projects have had."""
+        usage: Json | None = await self._document("usage", "all")
+        return usage
 
     async def counts(self) -> Mapping[str, int]:
         """Return jobs per state."""
@@ -352,7 +371,7 @@ async def _prepare(client: Any) -> None:  # noqa: ANN401
     server.check_server(info, config)
     stored = await _ask(client.function_list(server.LIBRARY, withcode=True))
     ours = server.functions_code()
-    if server.must_load(_library_code(stored), ours):
+    if server.must_load(server.library_code(stored), ours):
         await _ask(client.function_load(ours, replace=True))
 
 
@@ -387,52 +406,24 @@ def _causes() -> Iterator[None]:
             suggestions=("check the password and rights in FRENZY_REDIS_URL",),
         ) from error
     except exceptions.BusyLoadingError as error:
-        raise Unavailable("the store is still loading", suggestions=_RETRY_LATER) from error
+        raise Unavailable("the store is still loading", suggestions=server.RETRY_LATER) from error
     except exceptions.OutOfMemoryError as error:
         raise StorageFull(
             "the store's memory limit is reached; no new jobs are taken",
             suggestions=("raise maxmemory of the Valkey server",),
         ) from error
     except exceptions.ResponseError as error:
-        raise _refused(str(error)) from error
+        raise server.refused(str(error)) from error
     except (exceptions.RedisError, OSError) as error:
         raise Unavailable(
             f"the store cannot be reached: {error}",
-            suggestions=("check that the Valkey server runs", *_RETRY_LATER),
+            suggestions=("check that the Valkey server runs", *server.RETRY_LATER),
         ) from error
-
-
-def _refused(text: str) -> FrenzyError:
-    code = text.partition(" ")[0]
-    if code == "MISCONF":
-        return StorageFull(
-            f"the store cannot write to its disk: {text}",
-            suggestions=("free space under the Valkey server's data folder",),
-        )
-    if code in {"BUSY", "TRYAGAIN", "MASTERDOWN", "READONLY", "NOREPLICAS"}:
-        return Unavailable(f"the store cannot take changes now: {text}", suggestions=_RETRY_LATER)
-    if "Function not found" in text:
-        return Misconfigured(
-            "the store lost Frenzy's functions: its data was replaced",
-            suggestions=("restart the services after you know why",),
-        )
-    return FrenzyError(f"the store answered: {text}")
 
 
 def _own_op() -> str:
     """Return an operation id for a call that only the client library may repeat."""
     return f"call:{secrets.token_hex(16)}"
-
-
-def _library_code(libraries: Sequence[Any]) -> str | None:
-    for library in libraries:
-        described = library if isinstance(library, Mapping) else _pairs(library)
-        return str(described["library_code"])
-    return None
-
-
-def _pairs(flat: Sequence[Any]) -> dict[str, Any]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def _sequence(member: tuple[str, float]) -> float:

@@ -1,13 +1,14 @@
 """What Frenzy demands of a Redis-protocol server before it trusts it with jobs."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any, Final
 
-from frenzy_shared.errors import Misconfigured
+from frenzy_shared.errors import FrenzyError, Misconfigured, StorageFull, Unavailable
 
 LIBRARY: Final = "frenzy1"
+RETRY_LATER: Final = ("try again in a few seconds",)
 OLDEST_SERVER: Final = (7, 0)  # the first with FUNCTION
 
 _SOURCES: Final = ("functions.lua", "upkeep.lua")
@@ -82,3 +83,34 @@ def check_server(info: Mapping[str, Any], config: Mapping[str, str]) -> None:
 def required_settings() -> tuple[str, ...]:
     """Return the names of the settings that ``check_server`` looks at."""
     return tuple(_REQUIRED)
+
+
+def refused(text: str) -> FrenzyError:
+    """Return what an error reply of the server means for us."""
+    code = text.partition(" ")[0]
+    if code == "MISCONF":
+        return StorageFull(
+            f"the store cannot write to its disk: {text}",
+            suggestions=("free space under the Valkey server's data folder",),
+        )
+    if code in {"BUSY", "TRYAGAIN", "MASTERDOWN", "READONLY", "NOREPLICAS"}:
+        return Unavailable(f"the store cannot take changes now: {text}", suggestions=RETRY_LATER)
+    if "Function not found" in text:
+        return Misconfigured(
+            "the store lost Frenzy's functions: its data was replaced",
+            suggestions=("restart the services after you know why",),
+        )
+    return FrenzyError(f"the store answered: {text}")
+
+
+def library_code(libraries: Sequence[Any]) -> str | None:
+    """Return the source of the function library that the server holds; None without one."""
+    for library in libraries:
+        described = library if isinstance(library, Mapping) else pairs(library)
+        return str(described["library_code"])
+    return None
+
+
+def pairs(flat: Sequence[Any]) -> dict[str, Any]:
+    """Return the mapping that travelled as a list of keys and values."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))

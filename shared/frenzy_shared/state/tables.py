@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from frenzy_shared.clock import Clock
 from frenzy_shared.domain.cluster import NodeState, owner_token
 from frenzy_shared.domain.job import TERMINAL
+from frenzy_shared.domain.project import Project
 from frenzy_shared.messages.codec import to_json
 from frenzy_shared.state import rules
 from frenzy_shared.state.port import (
@@ -61,7 +62,7 @@ class Tables:
         self.timers: dict[str, int] = {}  # due, ms
         self.leases: Expiring[str] = Expiring(clock)
         self.outbox: list[OutboxEntry] = []
-        self.quotas: dict[str, int] = {}
+        self.projects: dict[str, Project] = {}
         self._ops: Expiring[Result] = Expiring(clock)
         self._keys: Expiring[tuple[str, str]] = Expiring(clock)
         self._arrivals = 0
@@ -169,7 +170,8 @@ class Tables:
         )
 
     def _over_quota(self, project: str) -> Result | None:
-        limit = self.quotas.get(project)
+        record = self.projects.get(project)
+        limit = None if record is None else record.max_unfinished_jobs
         unfinished = sum(
             job["project"] == project and job["state"] not in TERMINAL for job in self.jobs()
         )

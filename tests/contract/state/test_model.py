@@ -25,6 +25,7 @@ from tests.support.state import FakeClock, registration, submission
 from tests.support.valkey import ValkeyProcess
 
 from frenzy_shared.domain.job import TERMINAL, JobState
+from frenzy_shared.domain.project import Project
 from frenzy_shared.state.memory import MemoryStore
 from frenzy_shared.state.port import (
     Change,
@@ -165,9 +166,10 @@ class Machine(RuleBasedStateMachine):
         wanted = submission(job, key=key, body=body, project=project, labels=(("body", body),))
         self.change(lambda store, op: store.submit(op, wanted))
 
-    @rule(project=st.sampled_from(("p1", "p2")), limit=st.integers(1, 4))
-    def quota(self, project: str, limit: int) -> None:
-        self.both(lambda store: store.set_quota(project, limit))
+    @rule(name=st.sampled_from(("p1", "p2")), limit=st.integers(1, 4))
+    def quota(self, name: str, limit: int) -> None:
+        project = Project(name=name, max_unfinished_jobs=limit)
+        self.both(lambda store: store.put_project(project))
 
     @rule(index=small, gang=gangs, wrong_epoch=st.sampled_from((0, 0, 0, 1)))
     def reserve(self, index: int, gang: list[tuple[str, str]], wrong_epoch: int) -> None:

@@ -6,6 +6,7 @@ import pytest
 from tests.support.state import move, queue, submission, submit
 
 from frenzy_shared.domain.job import JobState
+from frenzy_shared.domain.project import Project
 from frenzy_shared.state.port import Change, Status
 
 DAY_S = 86_400
@@ -115,7 +116,7 @@ async def test_an_operation_is_remembered_for_a_day(world):
 
 
 async def test_quota_counts_unfinished_jobs(store):
-    await store.set_quota("default", 2)
+    await store.put_project(Project(name="default", max_unfinished_jobs=2))
     await queue(store, "j1")
     await submit(store, "j2")
     full = await store.submit("op-3", submission("j3"))
@@ -129,12 +130,12 @@ async def test_quota_counts_unfinished_jobs(store):
 
 async def test_quota_does_not_refuse_what_was_accepted(store):
     await submit(store, "j1", key="k")
-    await store.set_quota("default", 1)
+    await store.put_project(Project(name="default", max_unfinished_jobs=1))
     assert (await store.submit("op", submission("j2", key="k"))).status is Status.EXISTS
 
 
 async def test_quota_zero_takes_nothing(store):
-    await store.set_quota("default", 0)
+    await store.put_project(Project(name="default", max_unfinished_jobs=0))
     assert (await store.submit("op", submission("j1"))).status is Status.QUOTA
 
 

@@ -4,6 +4,7 @@ import pytest
 from tests.unit.gateway.conftest import SPEC
 
 from frenzy_shared.domain.job import JobState, StopReason
+from frenzy_shared.domain.project import Project
 from frenzy_shared.state.port import Change, Result, Status
 
 
@@ -110,7 +111,7 @@ async def test_many_cancels_at_once_make_one_transition(gateway, admin, job):
 
 
 async def test_a_cancelled_job_frees_its_place_in_the_quota(gateway, admin):
-    await gateway.store.set_quota("default", 1)
+    await gateway.store.put_project(Project(name="default", max_unfinished_jobs=1))
     job = (await admin.post("/api/v1/jobs", json=SPEC)).json()["id"]
     await cancel(admin, job)
     assert (await admin.post("/api/v1/jobs", json=SPEC)).status_code == 201

@@ -8,6 +8,7 @@ from frenzy_shared.auth import Role
 from frenzy_shared.domain.cluster import kinds_digest
 from frenzy_shared.domain.job import JobState
 from frenzy_shared.domain.plan import PlanSet, RefusedPlan
+from frenzy_shared.domain.project import Project
 from frenzy_shared.messages.v1 import PlanReply, PlanRequest
 from frenzy_shared.state.rules import IDEMPOTENCY_S
 
@@ -334,7 +335,7 @@ async def test_validate_only_checks_everything_and_stores_nothing(gateway, admin
 
 
 async def test_a_full_quota_is_refused_with_its_numbers(gateway, admin, problem):
-    await gateway.store.set_quota("default", 1)
+    await gateway.store.put_project(Project(name="default", max_unfinished_jobs=1))
     first = await admin.post(JOBS, json=SPEC, headers={"Idempotency-Key": "k"})
     assert first.status_code == 201
     assert "1 of 1" in problem(await admin.post(JOBS, json=SPEC), 403, "quota_exceeded")["detail"]
