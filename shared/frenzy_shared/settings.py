@@ -19,7 +19,11 @@ class ServiceSettings(BaseSettings):
     )
 
     nats_url: SecretStr = SecretStr("nats://127.0.0.1:4222")
-    """Address of nats-server, with its token."""
+    """Address of nats-server, with its token where it has one."""
+    nats_nkey: Path | None = None
+    """File with the seed of this process's nkey, where the server knows it by that."""
+    nats_ca: Path | None = None
+    """Certificates that nats-server's must be signed by, where it speaks TLS."""
     redis_url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
     """Address of Valkey or Redis, with its password."""
     data_dir: Path = Path("/var/lib/frenzy")

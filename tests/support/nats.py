@@ -25,9 +25,18 @@ class NatsServer:
     """One nats-server process that can be killed and started again on the same port and files."""
 
     def __init__(
-        self, folder: Path, *, options: tuple[str, ...] = (), config: str | None = None
+        self,
+        folder: Path,
+        *,
+        options: tuple[str, ...] = (),
+        config: str | None = None,
+        authorization: str | None = None,
+        tls: str = "",
     ) -> None:
-        """``options`` go on the command line; ``config`` replaces Frenzy's own template."""
+        """``options`` go on the command line; ``config`` replaces Frenzy's own template.
+
+        Without ``authorization`` whoever has ``token`` may do everything.
+        """
         self.folder = folder
         self.port = free_port()
         self.token = secrets.token_urlsafe(16)
@@ -35,7 +44,12 @@ class NatsServer:
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         filled = Template(config or CONFIG.read_text()).substitute(
-            STORE_DIR=folder / "jetstream", PORT=self.port, TOKEN=self.token
+            STORE_DIR=folder / "jetstream",
+            HOST="127.0.0.1",
+            PORT=self.port,
+            TOKEN=self.token,
+            AUTHORIZATION=authorization or f'authorization {{ token: "{self.token}" }}',
+            TLS=tls,
         )
         (folder / "nats.conf").write_text(filled)
 

@@ -1,7 +1,7 @@
 """Random credentials of one machine's cluster, made once."""
 
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
 from frenzy.local.files import read_json, write_json
 from frenzy.local.layout import Layout
@@ -11,9 +11,8 @@ from frenzy_shared.errors import Misconfigured
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """Secrets of the servers and the administrator's API token."""
+    """The store's password and the administrator's API token."""
 
-    nats_token: str
     redis_password: str
     admin_token: str
 
@@ -26,14 +25,13 @@ def load_or_make(layout: Layout) -> Credentials:
     """
     stored = read_json(layout.secrets)
     if stored is not None:
-        try:
-            return Credentials(**stored)
-        except TypeError:
-            raise _damaged(layout) from None
+        names = [field.name for field in fields(Credentials)]
+        if not all(isinstance(stored.get(name), str) for name in names):
+            raise _damaged(layout)
+        return Credentials(**{name: stored[name] for name in names})
     if layout.secrets.exists():
         raise _damaged(layout)
     made = Credentials(
-        nats_token=secrets.token_hex(32),
         redis_password=secrets.token_hex(32),
         admin_token=new_token().text,
     )

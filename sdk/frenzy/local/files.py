@@ -1,19 +1,10 @@
-"""Small files that are whole or absent, and private where they hold secrets."""
+"""Small JSON files that are whole or absent, and private where they hold secrets."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-
-def write_private(path: Path, text: str) -> None:
-    """Write ``text`` to ``path`` with mode 0600, all or nothing."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+from frenzy_shared.files import write_private
 
 
 def write_json(path: Path, value: object) -> None:

@@ -35,6 +35,21 @@ class Layout:
         return self.root / "secrets.json"
 
     @property
+    def bus_users(self) -> Path:
+        """Return the file of those who may use the bus; nats-server's include lies beside it."""
+        return self.configs / "nats-users.json"
+
+    @property
+    def keys(self) -> Path:
+        """Return the folder of the seeds of this machine's own identities on the bus."""
+        return self.root / "keys"
+
+    @property
+    def certificates(self) -> Path:
+        """Return the folder of the certificate authority and of the server's certificate."""
+        return self.root / "tls"
+
+    @property
     def options(self) -> Path:
         """Return what the present or last `up` was asked for."""
         return self.root / "options.json"

@@ -6,10 +6,12 @@ from string import Template
 
 from frenzy import extras
 from frenzy.local.binaries import Server
+from frenzy.local.certificates import Certificate
 from frenzy.local.credentials import Credentials
-from frenzy.local.files import write_private
 from frenzy.local.layout import Layout
+from frenzy_shared.bus.nats_users import UsersFile
 from frenzy_shared.errors import Misconfigured
+from frenzy_shared.files import write_private
 
 
 def deploy_folder() -> Path:
@@ -28,13 +30,23 @@ def deploy_folder() -> Path:
     )
 
 
-def nats_command(server: Server, layout: Layout, port: int, secret: Credentials) -> list[str]:
+def nats_command(
+    server: Server, layout: Layout, address: tuple[str, int], certificate: Certificate | None
+) -> list[str]:
     """Write the configuration of nats-server and return its command."""
     template = Template((deploy_folder() / "nats" / "nats.conf").read_text(encoding="utf-8"))
     store = layout.server("nats")
     store.mkdir(exist_ok=True)
     config = layout.configs / "nats.conf"
-    write_private(config, template.substitute(STORE_DIR=store, PORT=port, TOKEN=secret.nats_token))
+    host, port = address
+    filled = template.substitute(
+        STORE_DIR=store,
+        HOST=host,
+        PORT=port,
+        AUTHORIZATION=f'include "{UsersFile(layout.bus_users).configuration.name}"',
+        TLS=_tls_block(certificate),
+    )
+    write_private(config, filled)
     return [str(server.path), "-c", str(config)]
 
 
@@ -52,6 +64,15 @@ def valkey_command(server: Server, layout: Layout, port: int, secret: Credential
     )
     write_private(config, "\n".join(lines) + "\n")
     return [str(server.path), str(config)]
+
+
+def _tls_block(certificate: Certificate | None) -> str:
+    if certificate is None:
+        return "# no TLS: on loopback"
+    return (
+        f'tls {{ cert_file: "{certificate.chain}", key_file: "{certificate.key}", '
+        f'min_version: "1.2" }}'
+    )
 
 
 def require_packages() -> None:

@@ -6,17 +6,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from frenzy.local import binaries, servers
+from frenzy.local import binaries, identities, servers
 from frenzy.local.child import ChildSpec, Probe
 from frenzy.local.credentials import Credentials
 from frenzy.local.layout import Layout
 from frenzy.local.options import Options
 from frenzy.local.ports import free_ports
 from frenzy.local.probes import http_ready, nats_ready, valkey_ready
+from frenzy_shared.bus.nats_connection import Access
+from frenzy_shared.bus.nats_permissions import BusRole
 
 _HOST: Final = "127.0.0.1"
 _STOP_S: Final = 15.0
 # Agents are a function call away: register and notice changes at once instead of in 5 s.
+_MODULES: Final = {
+    BusRole.GATEWAY: "frenzy_gateway",
+    BusRole.MARP: "frenzy_marp",
+    BusRole.SCHEDULER: "frenzy_scheduler",
+    BusRole.NODE: "frenzy_orchestrator",
+}
 _TIMING: Final = {"FRENZY_HEARTBEAT_S": "1"}
 
 
@@ -27,7 +35,7 @@ class Stack:
     url: str
     servers: tuple[ChildSpec, ...]
     services: tuple[ChildSpec, ...]
-    nats_url: str
+    nats: Access  # for `frenzy up` itself
     redis_url: str
 
 
@@ -41,10 +49,11 @@ def build(layout: Layout, options: Options, secret: Credentials) -> Stack:
     http_port = options.port or http_port
     nats = binaries.find(binaries.NATS)
     valkey = binaries.find(binaries.VALKEY)
+    identities.admit(layout, options.nodes)
     make = _Maker(
         layout=layout,
         options=options,
-        nats_url=f"nats://{secret.nats_token}@{_HOST}:{nats_port}",
+        nats_url=f"nats://{_HOST}:{nats_port}",
         redis_url=f"redis://:{secret.redis_password}@{_HOST}:{valkey_port}/0",
     )
     return Stack(
@@ -52,7 +61,7 @@ def build(layout: Layout, options: Options, secret: Credentials) -> Stack:
         servers=(
             make.server(
                 "nats",
-                servers.nats_command(nats, layout, nats_port, secret),
+                servers.nats_command(nats, layout, (_HOST, nats_port), None),
                 nats_ready(nats_port),
             ),
             make.server(
@@ -67,7 +76,7 @@ def build(layout: Layout, options: Options, secret: Credentials) -> Stack:
             *make.agents(),
             *make.gateways(http_port, secret),
         ),
-        nats_url=make.nats_url,
+        nats=Access(url=make.nats_url, nkey=identities.key_file(layout, BusRole.ADMIN)),
         redis_url=make.redis_url,
     )
 
@@ -91,7 +100,7 @@ class _Maker:
 
     def replicated(self, service: str) -> list[ChildSpec]:
         return [
-            self._service(name, service, self.layout.server(service), {})
+            self._service(name, BusRole(service), self.layout.server(service), {})
             for name in _names(service, self.options.count(service))
         ]
 
@@ -99,7 +108,7 @@ class _Maker:
         return [
             self._service(
                 f"agent-{node}",
-                "orchestrator",
+                BusRole.NODE,
                 self.layout.node(node),
                 {
                     "FRENZY_NODE": node,
@@ -118,7 +127,7 @@ class _Maker:
         return [
             self._service(
                 name,
-                "gateway",
+                BusRole.GATEWAY,
                 self.layout.server("gateway"),
                 {
                     "FRENZY_HTTP_HOST": _HOST,
@@ -134,7 +143,7 @@ class _Maker:
     def _service(
         self,
         name: str,
-        service: str,
+        role: BusRole,
         data: Path,
         own: Mapping[str, str],
         *,
@@ -142,11 +151,13 @@ class _Maker:
     ) -> ChildSpec:
         data.mkdir(parents=True, exist_ok=True)
         (metrics,) = free_ports(1)
+        key = identities.key_file(self.layout, role, own.get("FRENZY_NODE", ""))
         environment = {
             **servers.child_environment(self.layout),
             **_TIMING,
             **self.options.settings,
             "FRENZY_NATS_URL": self.nats_url,
+            "FRENZY_NATS_NKEY": str(key),
             "FRENZY_REDIS_URL": self.redis_url,
             "FRENZY_DATA_DIR": str(data),
             "FRENZY_INSTANCE": name,
@@ -155,7 +166,7 @@ class _Maker:
         }
         return ChildSpec(
             name=name,
-            argv=[sys.executable, "-P", "-m", f"frenzy_{service}"],
+            argv=[sys.executable, "-P", "-m", _MODULES[role]],
             environment=environment,
             folder=self.layout.root,
             log=self.layout.log(name),

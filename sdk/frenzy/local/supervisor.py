@@ -78,7 +78,7 @@ class Supervisor:
         self._url = plan.url
         await self._start_stage(plan.servers, "starting nats-server and valkey-server")
         self._tell(Phase.STARTING, "creating streams")
-        await create_streams(plan.nats_url)
+        await create_streams(plan.nats)
         await self._start_stage(plan.services, "starting services and agents")
         self._tell(Phase.STARTING, "waiting for nodes")
         await self._wait_for_nodes(plan.url, secret.admin_token)

@@ -10,7 +10,8 @@ from frenzy_gateway.service import GatewayService
 from frenzy_gateway.settings import GatewaySettings
 from frenzy_shared.auth import ALL_PROJECTS, Role, parse_token, token_record
 from frenzy_shared.blobs.open import open_blob_store
-from frenzy_shared.bus.nats import NatsBus
+from frenzy_shared.bus.nats import NatsBus, bus_access
+from frenzy_shared.bus.nats_permissions import BusRole, connection_name
 from frenzy_shared.clock import RandomIds, SystemClock
 from frenzy_shared.errors import Misconfigured
 from frenzy_shared.runtime import run_until_stopped
@@ -32,9 +33,7 @@ async def run(settings: GatewaySettings) -> None:
         state = await RedisStore.open(settings.redis_url.get_secret_value())
         stack.push_async_callback(state.close)
         bus = await NatsBus.connect(
-            settings.nats_url.get_secret_value(),
-            timeout_s=30.0,
-            name=f"gateway-{settings.instance or ids.new_id()}",
+            bus_access(settings), name=connection_name(BusRole.GATEWAY), timeout_s=30.0
         )
         stack.push_async_callback(bus.close)
         await bus.verify_streams()

@@ -4,7 +4,8 @@ from contextlib import AsyncExitStack
 
 from frenzy_marp.service import Marp
 from frenzy_marp.settings import MarpSettings
-from frenzy_shared.bus.nats import NatsBus
+from frenzy_shared.bus.nats import NatsBus, bus_access
+from frenzy_shared.bus.nats_permissions import BusRole, connection_name
 from frenzy_shared.clock import SystemClock
 from frenzy_shared.state.redis import RedisStore
 from frenzy_shared.telemetry import configure, serve_metrics
@@ -22,7 +23,7 @@ async def run(settings: MarpSettings) -> None:
         stack.callback(telemetry.close)
         state = await RedisStore.open(settings.redis_url.get_secret_value())
         stack.push_async_callback(state.close)
-        bus = await NatsBus.connect(settings.nats_url.get_secret_value(), name="marp")
+        bus = await NatsBus.connect(bus_access(settings), name=connection_name(BusRole.MARP))
         stack.push_async_callback(bus.close)
         await bus.verify_streams()
         serve_metrics(telemetry, settings)

@@ -28,7 +28,8 @@ from frenzy_orchestrator.settings import OrchestratorSettings
 from frenzy_orchestrator.shim import procfs
 from frenzy_shared.blobs import bundle
 from frenzy_shared.blobs.open import open_blob_store
-from frenzy_shared.bus.nats import NatsBus
+from frenzy_shared.bus.nats import NatsBus, bus_access
+from frenzy_shared.bus.nats_permissions import BusRole, connection_name
 from frenzy_shared.bus.port import Bus
 from frenzy_shared.clock import SystemClock
 from frenzy_shared.errors import Misconfigured
@@ -54,7 +55,9 @@ async def run(settings: OrchestratorSettings, programs: Programs = PROGRAMS) -> 
         telemetry = configure("orchestrator", settings)
         stack.callback(telemetry.close)
         stack.enter_context(exclusive(settings.data_dir))
-        bus = await NatsBus.connect(settings.nats_url.get_secret_value(), name=settings.node)
+        bus = await NatsBus.connect(
+            bus_access(settings), name=connection_name(BusRole.NODE, settings.node)
+        )
         stack.push_async_callback(bus.close)
         await bus.verify_streams()
         agent = assemble(settings, bus, telemetry, programs)

@@ -5,7 +5,8 @@ from contextlib import AsyncExitStack
 from frenzy_scheduler.core.policies import policy_named
 from frenzy_scheduler.service import Scheduler
 from frenzy_scheduler.settings import SchedulerSettings
-from frenzy_shared.bus.nats import NatsBus
+from frenzy_shared.bus.nats import NatsBus, bus_access
+from frenzy_shared.bus.nats_permissions import BusRole, connection_name
 from frenzy_shared.clock import RandomIds, SystemClock
 from frenzy_shared.errors import Misconfigured
 from frenzy_shared.state.redis import RedisStore
@@ -30,8 +31,8 @@ async def run(settings: SchedulerSettings) -> None:
         store = await RedisStore.open(settings.redis_url.get_secret_value())
         stack.push_async_callback(store.close)
         bus = await NatsBus.connect(
-            settings.nats_url.get_secret_value(),
-            name="scheduler",
+            bus_access(settings),
+            name=connection_name(BusRole.SCHEDULER),
             ack_wait_s=settings.ack_wait_s,
         )
         stack.push_async_callback(bus.close)

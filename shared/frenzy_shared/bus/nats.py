@@ -13,7 +13,7 @@ from nats.errors import Error, NoRespondersError
 
 from frenzy_shared.bus.delivery import DeadLetter, outgoing_headers
 from frenzy_shared.bus.nats_api import MESSAGE_NOT_FOUND, ApiError, call, refusal
-from frenzy_shared.bus.nats_connection import Connection, Fatal, exit_process
+from frenzy_shared.bus.nats_connection import Access, Connection, Fatal, exit_process
 from frenzy_shared.bus.nats_consumer import ACK_WAIT_S, DurableConsumer
 from frenzy_shared.bus.nats_core import CoreSubscription
 from frenzy_shared.bus.nats_reader import follow
@@ -27,6 +27,7 @@ from frenzy_shared.bus.port import (
     Subscription,
 )
 from frenzy_shared.errors import PayloadTooLarge, Unavailable
+from frenzy_shared.settings import ServiceSettings
 
 _PUBLISH_TIMEOUT_S: Final = 3.0
 _HEADER_FRAME_BYTES: Final = len("NATS/1.0\r\n\r\n")
@@ -44,7 +45,7 @@ class NatsBus:
     @classmethod
     async def connect(
         cls,
-        url: str,
+        access: Access | str,
         *,
         name: str,
         replicas: int = 1,
@@ -54,6 +55,7 @@ class NatsBus:
     ) -> Self:
         """Connect as ``name`` (``[a-z0-9-]+``: it is in the inbox prefix and in monitoring).
 
+        ``access`` may be a bare URL that holds its secret.
         ``replicas`` is how many servers keep each stream. ``on_fatal`` is called when the
         connection can never work again: credentials revoked, a subject not permitted.
 
@@ -62,7 +64,8 @@ class NatsBus:
             Misconfigured: it refuses the credentials, or it is too old.
         """
         connection = Connection(name, on_fatal)
-        await connection.open(url, timeout_s)
+        whole = Access(url=access) if isinstance(access, str) else access
+        await connection.open(whole, timeout_s)
         try:
             check_server_version(connection.server_version)
         except BaseException:
@@ -198,6 +201,13 @@ class NatsBus:
         await self.publish(
             letter.subject, letter.payload, message_id=letter.message_id, headers=letter.headers
         )
+
+
+def bus_access(settings: ServiceSettings) -> Access:
+    """Return the access that a service's settings name."""
+    return Access(
+        url=settings.nats_url.get_secret_value(), nkey=settings.nats_nkey, ca=settings.nats_ca
+    )
 
 
 def _check_size(client: Client, subject: str, payload: bytes, headers: Headers) -> None:

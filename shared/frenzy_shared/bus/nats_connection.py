@@ -8,13 +8,17 @@ import asyncio
 import contextlib
 import logging
 import os
+import ssl
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from nats.aio.client import Client
 from nats.errors import AuthorizationError, Error
 
+from frenzy_shared.bus.nats_permissions import inbox_prefix
 from frenzy_shared.errors import FrenzyError, Misconfigured, Unavailable
 
 log = logging.getLogger(__name__)
@@ -22,6 +26,18 @@ log = logging.getLogger(__name__)
 Fatal = Callable[[FrenzyError], None]
 
 _LOG_EVERY_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Where the server is and who asks: a secret in the URL, or the seed of an nkey in a file.
+
+    ``ca`` holds the certificates that the server's must be signed by, where it speaks TLS.
+    """
+
+    url: str = field(repr=False)  # may hold a secret
+    nkey: Path | None = None
+    ca: Path | None = None
 
 
 def exit_process(error: FrenzyError) -> None:
@@ -63,15 +79,17 @@ class Connection:
         except ValueError:
             return ""
 
-    async def open(self, url: str, timeout_s: float) -> None:
+    async def open(self, access: Access, timeout_s: float) -> None:
         """Connect.
 
         Raises:
             Unavailable: no server answered in time.
-            Misconfigured: the URL is malformed or the server refuses the credentials.
+            Misconfigured: the URL or a file is not what it must be, or the server refuses the
+                credentials, or its certificate is not to be trusted.
         """
+        secrets = _secrets(access)
         self._refused = asyncio.get_running_loop().create_future()
-        connecting = asyncio.ensure_future(self._connect(url))
+        connecting = asyncio.ensure_future(self._connect(access.url, secrets))
         either: set[asyncio.Future[Any]] = {connecting, self._refused}
         await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if connecting.done():
@@ -83,7 +101,7 @@ class Connection:
         if self._refused.done():
             raise self._refused.result()
         raise Unavailable(
-            f"no NATS server answers at {_place(url)} within {timeout_s:g} s",
+            f"no NATS server answers at {_place(access.url)} within {timeout_s:g} s",
             suggestions=("start the server, or set FRENZY_NATS_URL",),
         )
 
@@ -113,7 +131,7 @@ class Connection:
         if reconnecting is not None:
             await _end(reconnecting)
 
-    async def _connect(self, url: str) -> None:
+    async def _connect(self, url: str, secrets: dict[str, Any]) -> None:
         await self.client.connect(
             url,
             name=f"frenzy-{self._name}",
@@ -127,8 +145,9 @@ class Connection:
             ping_interval=5,
             max_outstanding_pings=2,
             drain_timeout=10,
-            inbox_prefix=f"_INBOX_{self._name}",
+            inbox_prefix=inbox_prefix(self._name),
             pending_size=8 * 1024**2,
+            **secrets,
         )
 
     async def _abandon(self, connecting: "asyncio.Future[None]") -> None:
@@ -139,6 +158,9 @@ class Connection:
     async def _on_error(self, error: Exception) -> None:
         text = str(error) or type(error).__name__
         denied = "permissions violation" in text.lower()
+        if isinstance(error, ssl.SSLError):
+            self._distrust(error)
+            return
         if denied or isinstance(error, AuthorizationError) or "authorization" in text.lower():
             self._fail(
                 Misconfigured(
@@ -148,6 +170,15 @@ class Connection:
             )
         elif not self._closing:
             self._warn(type(error).__name__, text)
+
+    def _distrust(self, error: ssl.SSLError) -> None:
+        """Refuse a server at the start; later, wait: its certificate may be renewed."""
+        text = f"no safe connection to NATS: {_certificate_problem(error)}"
+        if self._opened:
+            self._warn("SSLError", text)
+        else:
+            hints = ("check FRENZY_NATS_CA, and the names and dates of the server's certificate",)
+            self._fail(Misconfigured(text, suggestions=hints))
 
     async def _on_disconnected(self) -> None:
         self._up.clear()
@@ -192,6 +223,31 @@ def _finish(connecting: "asyncio.Future[None]") -> None:
         connecting.result()
     except (Error, OSError, ValueError) as error:
         raise Misconfigured(f"cannot use FRENZY_NATS_URL: {error}") from error
+
+
+def _secrets(access: Access) -> dict[str, Any]:
+    """Return what nats-py needs beside the URL.
+
+    Raises:
+        Misconfigured: a file cannot be used.
+    """
+    found: dict[str, Any] = {}
+    try:
+        if access.nkey is not None:
+            found["nkeys_seed_str"] = access.nkey.read_text(encoding="ascii").strip()
+        if access.ca is not None:
+            found["tls"] = ssl.create_default_context(cafile=str(access.ca))
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise Misconfigured(
+            f"cannot use FRENZY_NATS_NKEY or FRENZY_NATS_CA: {error}",
+        ) from None
+    return found
+
+
+def _certificate_problem(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message}"
+    return error.reason or str(error)
 
 
 def _place(url: str) -> str:

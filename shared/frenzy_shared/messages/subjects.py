@@ -25,6 +25,11 @@ def job_events(project: str, job: str) -> str:
     return f"{ROOT}.evt.{project}.job.*.{job}"
 
 
+def project_events(project: str) -> str:
+    """Return the filter for all events of one project."""
+    return f"{ROOT}.evt.{project}.>"
+
+
 def job_events_of_kind(kind: str) -> str:
     """Return the filter for one kind of job event in all projects."""
     return f"{ROOT}.evt.*.job.{kind}.*"
@@ -87,6 +92,11 @@ EVENTS_STREAM: Final = "FRENZY_EVENTS"
 EVIDENCE_STREAM: Final = "FRENZY_EVIDENCE"
 LOGS_STREAM: Final = "FRENZY_LOGS"
 DLQ_STREAM: Final = "FRENZY_DLQ"
+
+# Durables that all replicas of a service share.
+MARP_DURABLE: Final = "marp"  # of the events: jobs to plan
+WAKE_DURABLE: Final = "scheduler"  # of the events: jobs to place
+EVIDENCE_DURABLE: Final = "controller"
 
 _DAY_S: Final = 86_400
 STREAMS: Final = (

@@ -74,7 +74,7 @@ def test_credentials_are_made_once_and_private(tmp_path):
     assert stat.S_IMODE(layout.secrets.stat().st_mode) == 0o600
     assert credentials.load_or_make(layout) == made
     assert made.admin_token.startswith("frz_")
-    layout.secrets.write_text(json.dumps({"nats_token": "x"}))
+    layout.secrets.write_text(json.dumps({"admin_token": "x"}))
     with pytest.raises(Misconfigured, match="damaged"):
         credentials.load_or_make(layout)
     layout.secrets.write_text("torn")

@@ -44,7 +44,7 @@ def server(tmp_path_factory) -> Iterator[tuple[str, str]]:
 async def _start_all(running: AsyncExitStack, plan: stack.Stack) -> None:
     for spec in plan.servers:
         await _start(running, Child(spec, lambda: None))
-    bus = await NatsBus.connect(plan.nats_url, name="test")
+    bus = await NatsBus.connect(plan.nats, name="admin")
     await bus.ensure_streams()
     await bus.close()
     for spec in plan.services:

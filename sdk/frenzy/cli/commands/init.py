@@ -19,7 +19,10 @@ def init() -> None:
             "FRENZY_NATS_URL is not set",
             suggestions=("FRENZY_NATS_URL=nats://<token>@<host>:4222 frenzy init",),
         )
-    from frenzy.local.streams import create_streams  # noqa: PLC0415 - needs frenzy[server]
+    # These need frenzy[server].
+    from frenzy.local.streams import create_streams  # noqa: PLC0415 - see above
+    from frenzy_shared.bus.nats import bus_access  # noqa: PLC0415 - see above
+    from frenzy_shared.settings import ServiceSettings, load  # noqa: PLC0415 - see above
 
-    asyncio.run(create_streams(url))
+    asyncio.run(create_streams(bus_access(load(ServiceSettings))))
     sys.stderr.write("the streams are there\n")
