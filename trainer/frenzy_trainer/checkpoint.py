@@ -7,20 +7,22 @@ them at the same step.
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import torch.distributed as dist
 
-from frenzy_shared.domain.plan import ParallelismPlan
+from frenzy_shared.domain.continuation import PlanShape, carries, shape_of
+from frenzy_shared.domain.plan import Precision
 from frenzy_trainer.environment import read_json
 from frenzy_trainer.errors import CheckpointError
 from frenzy_trainer.failures import is_communication_error
 from frenzy_trainer.folders import clear_leftovers, publish
 from frenzy_trainer.memory import host_memory
 from frenzy_trainer.run import Run
-from frenzy_trainer.universal import CLIENT_STATE, can_carry, convert
+from frenzy_trainer.universal import CLIENT_STATE, convert
 
 _TAG: Final = "state"
 _NOTE: Final = "frenzy.json"
@@ -57,14 +59,11 @@ def find_origin(run: Run) -> Origin | None:
     if folder is None:
         return None
     note = _read_note(folder)
-    former, now = note["plan"], _fingerprint(run.plan.parallelism)
-    carried = former["precision"] == now["precision"] and can_carry(
-        from_stage=former["zero_stage"], to_stage=now["zero_stage"]
-    )
-    if former != now and not carried:
+    former, now = _shape(note["plan"], folder), shape_of(run.plan.parallelism)
+    if not carries(former, now):
         raise CheckpointError(
-            f"checkpoint {folder} was made under {_describe(former)}; "
-            f"this attempt runs {_describe(now)}, which cannot continue it",
+            f"checkpoint {folder} was made under {former}; "
+            f"this attempt runs {now}, which cannot continue it",
             suggestions=["pin precision and resources.zero_stage to the former plan's"],
         )
     return Origin(
@@ -138,7 +137,7 @@ class Checkpoints:
         if self._leads:
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
-            note = {**asdict(progress), "plan": _fingerprint(self.run.plan.parallelism)}
+            note = {**asdict(progress), "plan": asdict(shape_of(self.run.plan.parallelism))}
             (temporary / _NOTE).write_text(json.dumps(note), encoding="utf-8")
         dist.barrier()
         with host_memory():
@@ -188,16 +187,12 @@ def _read_note(folder: Path) -> dict[str, Any]:
     return note
 
 
-def _fingerprint(parallelism: ParallelismPlan) -> dict[str, Any]:
-    return {
-        "zero_stage": parallelism.zero_stage,
-        "ranks": parallelism.world_size,
-        "precision": str(parallelism.precision),
-    }
-
-
-def _describe(fingerprint: dict[str, Any]) -> str:
-    return (
-        f"ZeRO-{fingerprint['zero_stage']} on {fingerprint['ranks']} rank(s) "
-        f"in {fingerprint['precision']}"
-    )
+def _shape(document: Mapping[str, Any], folder: Path) -> PlanShape:
+    try:
+        return PlanShape(
+            zero_stage=document["zero_stage"],
+            ranks=document["ranks"],
+            precision=Precision(document["precision"]),
+        )
+    except (KeyError, ValueError) as error:
+        raise CheckpointError(f"checkpoint {folder} is damaged: {_NOTE}: {error}") from error

@@ -103,8 +103,8 @@ def test_another_class_of_stages_is_refused_with_both_plans_named(
     refused = run_gang(job, home / "refused", attempt=2, resume_from=origin)[0]
     assert refused.exit_code == 1
     assert refused.failure["reason"] == "CheckpointError"
-    assert "ZeRO-2 on 2 rank(s) in bf16" in refused.failure["message"]
-    assert "ZeRO-3 on 1 rank(s) in bf16" in refused.failure["message"]
+    assert "ZeRO-2 on 2 ranks in bf16" in refused.failure["message"]
+    assert "ZeRO-3 on 1 rank in bf16" in refused.failure["message"]
 
 
 def test_one_block_less_than_the_measured_peak_is_out_of_memory(
