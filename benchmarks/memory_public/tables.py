@@ -1,41 +1,55 @@
 """The tables that the benchmark prints."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.memory_public.evaluation import FIELDS, Evaluation
 
 from frenzy_marp.core.cases import vocabulary as word
+from frenzy_marp.core.cases.modes import Mode
 from frenzy_marp.core.cases.scoring import (
     MIN_GROUP,
     Accuracy,
-    Mode,
     Report,
     Scored,
     accuracy,
     large_groups,
 )
 
-_HEADER = f"{'':26}{'n':>5}{'mean':>8}{'p10':>8}{'<=5%':>8}{'<=10%':>8}{'>high':>8}{'width':>8}"
+_HEADER = f"{'':30}{'n':>5}{'mean':>8}{'p10':>8}{'<=5%':>8}{'<=10%':>8}{'>high':>8}{'width':>8}"
 
 
-def print_report(reports: Sequence[Report], *, worst: int) -> None:
+def print_evaluation(found: Evaluation, *, worst: int) -> None:
     """Print the modes side by side, then the analytical mode in detail."""
-    print("macro mean accuracy over groups (of 8 rows and more / all / high confidence)")
-    print(f"{'':26}" + "".join(f"{report.mode.value:>24}" for report in reports))
+    reports = found.reports
+    print(f"macro mean accuracy (groups of {MIN_GROUP} rows and more / all / high confidence)")
+    print(f"{'':26}" + "".join(f"{report.mode:>24}" for report in reports))
     for metric in word.Metric:
         cells = [_macros(report, metric) for report in reports]
         if any(cells):
             print(f"{metric.value:26}" + "".join(f"{cell:>24}" for cell in cells))
     for report in reports:
-        verdict = report.verdicts
-        print(
-            f"verdicts {report.mode.value}: balanced {verdict.balanced_accuracy:.3f}, "
-            f"{verdict.unsafe} of {verdict.oom} OOM called fits, "
-            f"{verdict.false_refusals} of {verdict.fits} runs refused"
-        )
+        print(_verdicts(report))
     for report in reports:
-        if report.mode is not Mode.FRENZY_2024:
+        if report.mode != Mode.FRENZY_2024:
             _details(report)
-        if report.mode is Mode.ANALYTICAL and worst:
-            _worst(report, worst)
+    if worst:
+        _worst(found.report(Mode.ANALYTICAL.value), worst)
+
+
+def print_peers(peers: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print every peer beside the analytical mode on the rows that the peer can express."""
+    print("\n== peers: mean accuracy / share within 10 %, and MARP's on the same rows")
+    for name, found in peers.items():
+        if "unavailable" in found:
+            print(f"{name:24} {found['unavailable']}")
+            continue
+        for metric, cell in found["metrics"].items():
+            print(
+                f"{name:24} {metric:10} n {cell['n']:4}  {cell['mean']:.3f} / "
+                f"{cell['within_10pct']:.2f}   MARP {cell['marp_mean']:.3f} / "
+                f"{cell['marp_within_10pct']:.2f}"
+            )
 
 
 def _macros(report: Report, metric: word.Metric) -> str:
@@ -46,18 +60,25 @@ def _macros(report: Report, metric: word.Metric) -> str:
     return " / ".join(parts) if rows else ""
 
 
-def _details(report: Report) -> None:
-    left_out = " (each group predicted from the others)" if report.mode is Mode.CORRECTED else ""
-    print(f"\n== {report.mode.value}{left_out}; groups under {MIN_GROUP} rows in brackets")
-    fields: tuple[tuple[str, Callable[[Scored], str]], ...] = (
-        ("metric and group", lambda row: f"{row.metric} {row.case.label.group}"),
-        ("framework", lambda row: row.case.run.training.framework.value),
-        ("family", lambda row: row.case.run.model.family.value),
-        ("method", lambda row: row.case.run.training.method.value),
+def _verdicts(report: Report) -> str:
+    verdict = report.verdicts
+    balanced = verdict.balanced_accuracy
+    return (
+        f"verdicts {report.mode}: balanced {'-' if balanced is None else f'{balanced:.3f}'}, "
+        f"{verdict.unsafe} of {verdict.oom} OOM called fits, "
+        f"{verdict.false_refusals} of {verdict.fits} runs refused"
     )
-    for title, field in fields:
-        print(f"-- by {title}\n{_HEADER}")
-        for name, found in report.by(field).items():
+
+
+def _details(report: Report) -> None:
+    print(f"\n== {report.mode}, each group from the others; under {MIN_GROUP} rows in brackets")
+    print(f"-- by metric\n{_HEADER}")
+    for name, found in report.by(lambda row: row.metric.value).items():
+        print(_line(name, found))
+    for title, field in FIELDS.items():
+        print(f"-- by metric and {title}\n{_HEADER}")
+        parts = report.by(lambda row, field=field: f"{row.metric} {field(row)}")  # type: ignore[misc]
+        for name, found in parts.items():
             print(_line(name if found.n >= MIN_GROUP else f"({name})", found))
 
 
@@ -75,9 +96,14 @@ def _line(name: str, found: Accuracy) -> str:
 
 def _worst(report: Report, count: int) -> None:
     print(f"-- the {count} worst rows")
-    for row in sorted(report.rows, key=lambda row: row.accuracy)[:count]:
+    for row in worst_rows(report.rows, count):
         flag = " UNEXPLAINED" if row.case.label.unexplained else ""
         print(
             f"{row.case.label.id:30.30} {row.metric:10} measured {row.measured:7.2f} "
             f"predicted {row.predicted.expected:7.2f}{flag}"
         )
+
+
+def worst_rows(rows: Sequence[Scored], count: int) -> list[Scored]:
+    """Return the rows that are furthest off."""
+    return sorted(rows, key=lambda row: row.accuracy)[:count]

@@ -11,6 +11,7 @@ from frenzy_marp.core.memory.blocks import Shape
 from frenzy_marp.core.memory.profiles import block_profile
 from frenzy_shared.domain.model import Attention, Family, ModelArchitecture
 from frenzy_shared.domain.plan import ActivationCheckpointing
+from frenzy_shared.domain.structure import GPT2, LLAMA
 
 LENGTH, SEQUENCES = 1024, 2
 MODELS = {
@@ -24,6 +25,7 @@ def architecture(family, hidden, heads, kv_heads, inner) -> ModelArchitecture:
     gpt2 = family is Family.GPT2
     return ModelArchitecture(
         family=family,
+        structure=GPT2 if gpt2 else LLAMA,
         hidden_size=hidden,
         num_layers=4,
         num_heads=heads,
@@ -32,8 +34,10 @@ def architecture(family, hidden, heads, kv_heads, inner) -> ModelArchitecture:
         intermediate_size=inner,
         vocab_size=32000,
         max_positions=LENGTH if gpt2 else None,
+        rotary_dim=0 if gpt2 else hidden // heads,
         tied_embeddings=False,
         attention_bias=gpt2,
+        output_bias=gpt2,
         mlp_bias=gpt2,
         activation="gelu_new" if gpt2 else "silu",
     )

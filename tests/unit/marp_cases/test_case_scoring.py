@@ -1,20 +1,29 @@
 """Scores, verdicts, and corrections that never see the group they are used on."""
 
 import json
+import math
 
 import pytest
-from benchmarks.memory_public.__main__ import main, read_cases
 from tests.support.marp_cases import PARAMETERS, case_fields
 
 from frenzy_marp.core.cases import vocabulary as word
 from frenzy_marp.core.cases.case import parse_case
-from frenzy_marp.core.cases.corrections import Residual, fit
+from frenzy_marp.core.cases.corrections import LARGEST_SHIFT, Errors, correction_keys
 from frenzy_marp.core.cases.document import document
-from frenzy_marp.core.cases.estimate import estimate_run
-from frenzy_marp.core.cases.scoring import Mode, accuracy, score
+from frenzy_marp.core.cases.fitting import Residual, fit, left_out
+from frenzy_marp.core.cases.learned import as_json, from_json, shipped
+from frenzy_marp.core.cases.lines import Refused
+from frenzy_marp.core.cases.modes import Mode, predict
+from frenzy_marp.core.cases.scoring import accuracy
+from frenzy_marp.core.cases.scoring import score as compare
 
 GIB = 2**30
 STEP_GIB = 10 * PARAMETERS / GIB
+ALLOCATED = word.Metric.ALLOCATED
+
+
+def score(cases):
+    return compare("analytical", cases, [predict(case.run, Mode.ANALYTICAL) for case in cases])
 
 
 def measured(group, factor, **sections):
@@ -40,22 +49,75 @@ def test_accuracy_is_never_negative():
 def test_predictions_read_nothing_that_only_names_a_row():
     plain = parse_case(case_fields())
     named = parse_case(case_fields(id="x", group="y", source="z", notes="UNEXPLAINED: 99 GiB"))
-    assert estimate_run(plain.run) == estimate_run(named.run)
+    assert predict(plain.run, Mode.LEARNED) == predict(named.run, Mode.LEARNED)
 
 
 def test_a_group_is_predicted_without_its_own_readings():
     others = [measured("b", 1.1), measured("c", 1.12)]
-    honest = score([measured("a", 1.0), *others], Mode.CORRECTED).rows[0]
-    wild = score([measured("a", 3.0), *others], Mode.CORRECTED).rows[0]
-    assert honest.predicted == wild.predicted
-    assert honest.predicted.expected > STEP_GIB  # the others read above the formula
+
+    def shift_of_a(factor):
+        cases = [measured("a", factor), *others]
+        return left_out(cases)["a"].shift(ALLOCATED, correction_keys(cases[0].run))
+
+    assert shift_of_a(1.0) == shift_of_a(3.0) > 0  # the others read above the formula
 
 
-def test_one_odd_group_moves_a_correction_little():
-    keys = (("hf_trainer",),)
-    odd = Residual(word.Metric.ALLOCATED, keys, "odd", 3.0)
-    shift = fit([odd]).factor(word.Metric.ALLOCATED, keys)
-    assert 1.0 < shift <= 1.25
+def residual(group, log_ratio, *keys):
+    return Residual(ALLOCATED, keys, group, log_ratio, 0.1)
+
+
+def test_what_one_source_saw_moves_nothing_but_that_exact_set_up():
+    general, exact = ("hf_trainer",), ("hf_trainer", "lora", "A100")
+    learned = fit([residual("odd", 0.1, general, exact)] * 4)
+    assert learned.shift(ALLOCATED, (general,)) == 0
+    assert learned.shift(ALLOCATED, (general, exact)) == pytest.approx(0.05)  # half of it
+
+
+def test_sources_that_disagree_cancel():
+    key = ("hf_trainer",)
+    rows = [residual("a", 0.1, key, ("x",)), residual("b", -0.02, key, ("y",))]
+    assert fit(rows).shift(ALLOCATED, (key,)) == 0
+
+
+def test_no_correction_is_larger_than_a_quarter():
+    key = ("hf_trainer",)
+    assert fit([residual("odd", 3.0, key)] * 50).shift(ALLOCATED, (key,)) == LARGEST_SHIFT
+
+
+def test_errors_are_those_of_rows_that_taught_nothing():
+    key, exact = ("hf_trainer",), ("hf_trainer", "A100")
+    rows = [residual("a", 0.1, key, exact)] * 3 + [residual("b", 0.0, key, ("other",))] * 3
+    assert fit(rows).errors[ALLOCATED].quantiles[-1] == pytest.approx(1.0)  # 0.1 in scales of 0.1
+
+
+def test_the_share_above_an_error_falls_from_one_to_nothing():
+    errors = shipped(shifted=False).errors[ALLOCATED]
+    shares = [errors.above(error) for error in (-50, -1, 0, 0.5, 1, 2, 50)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] == pytest.approx(1)
+    assert shares[-1] == pytest.approx(0, abs=1e-9)
+    assert errors.above(errors.quantile(0.95)) == pytest.approx(0.05)
+
+
+def test_errors_that_never_varied_have_a_step():
+    errors = Errors((1.0,) * 13)
+    assert errors.above(0.9) > 0.99
+    assert errors.above(1.1) < 0.01
+
+
+def test_corrections_survive_their_file():
+    known = fit([residual("a", 0.1234567, ("k",), ("exact", "set-up"))] * 2)
+    again = from_json(json.loads(json.dumps(as_json(known))))
+    assert again.shift(ALLOCATED, (("exact", "set-up"),)) == pytest.approx(
+        known.shift(ALLOCATED, (("exact", "set-up"),)), abs=1e-4
+    )
+
+
+def test_what_is_shipped_names_no_source():
+    known = shipped(shifted=True)
+    assert known.shifts
+    assert all(len(key) in (1, 4, 9) for _, key in known.shifts)
+    assert all(abs(shift) <= 2 * LARGEST_SHIFT for shift in known.shifts.values())
 
 
 def test_verdicts_compare_with_the_card():
@@ -68,13 +130,15 @@ def test_verdicts_compare_with_the_card():
 
 def test_p_oom_grows_as_the_card_shrinks():
     def chance(capacity):
-        return estimate_run(parse_case(case_fields(gpu={"capacity_gib": capacity})).run).p_oom
+        return predict(
+            parse_case(case_fields(gpu={"capacity_gib": capacity})).run, Mode.ANALYTICAL
+        ).p_oom
 
     assert chance(79.15) < 0.01 < chance(STEP_GIB + 0.5) < 0.99 < chance(0.5)
 
 
 def test_bounds_are_in_order_and_device_is_above_allocated():
-    found = estimate_run(parse_case(case_fields()).run)
+    found = predict(parse_case(case_fields()).run, Mode.ANALYTICAL)
     for part in (found.allocated, found.reserved, found.device, found.required):
         assert part.low <= part.expected <= part.high
     assert found.allocated.expected <= found.reserved.expected < found.device.expected
@@ -90,28 +154,23 @@ def test_the_document_names_metrics_moment_and_terms():
     json.dumps(made)
 
 
-def test_the_benchmark_says_when_it_has_no_cases(monkeypatch, capsys):
-    monkeypatch.delenv("FRENZY_CASES", raising=False)
-    monkeypatch.setattr("sys.argv", ["memory_public"])
-    assert main() == 0
-    assert "skipped: no cases" in capsys.readouterr().out
+def test_refused_rows_are_listed_and_count_as_missed():
+    refused = Refused("bad", "parallelism.tensor: 3 does not divide 8 heads", ((ALLOCATED, 2.0),))
+    made = document([measured("a", 1.0), refused], Mode.ANALYTICAL)
+    assert made["cases"][1] == {"id": "bad", "unsupported": refused.reason}
+    assert made["summary"]["metrics"]["allocated"]["mean"] == pytest.approx(0.5)
+    assert made["summary"]["metrics"]["allocated"]["unsupported"] == 1
 
 
-def test_the_benchmark_names_the_line_it_cannot_read(monkeypatch, capsys, tmp_path):
-    path = tmp_path / "cases.jsonl"
-    path.write_text(json.dumps(case_fields()) + "\n" + '{"id": "broken"}\n')
-    monkeypatch.setattr("sys.argv", ["memory_public", "--cases", str(path)])
-    assert main() == 2
-    assert "cases.jsonl:2" in capsys.readouterr().err
+def test_without_measurements_there_are_predictions_and_no_scores():
+    made = document([parse_case(case_fields(readings={}))], Mode.LEARNED)
+    assert made["cases"][0]["predicted_gib"] > 0
+    assert made["summary"]["metrics"] == {}
+    assert made["summary"]["verdicts"]["balanced_accuracy"] is None
 
 
-def test_the_benchmark_prints_the_modes_side_by_side(monkeypatch, capsys, tmp_path):
-    path = tmp_path / "cases.jsonl"
-    rows = [case_fields(id=str(n), readings={"allocated": STEP_GIB}) for n in range(8)]
-    path.write_text("\n".join(json.dumps(row) for row in rows))
-    monkeypatch.setattr("sys.argv", ["memory_public", "--cases", str(path), "--worst", "1"])
-    assert len(read_cases(path)) == 8
-    assert main() == 0
-    out = capsys.readouterr().out
-    for mode in Mode:
-        assert mode.value in out
+def test_the_published_formula_knows_one_number():
+    found = predict(parse_case(case_fields()).run, Mode.FRENZY_2024)
+    assert found.allocated == found.device == found.required
+    assert found.p_oom in (0.0, 1.0)
+    assert not math.isnan(found.allocated.expected)

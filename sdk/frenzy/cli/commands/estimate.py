@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from frenzy.cli import output, show
+from frenzy.cli.commands.estimate_cases import estimate_cases
 from frenzy.cli.options import Format, Output
 from frenzy.errors import FrenzyError
 from frenzy.specs import read
@@ -57,12 +58,27 @@ def estimate(
         ActivationCheckpointing | None, typer.Option(help="Recompute activations. [default: none]")
     ] = None,
     attention: Annotated[str | None, typer.Option(help="sdpa or eager. [default: sdpa]")] = None,
+    cases: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Measured runs (JSON lines; - reads standard input) to predict instead of MODEL.",
+        ),
+    ] = None,
+    mode: Annotated[
+        str, typer.Option(help="Of --cases: frenzy-2024, analytical or learned.")
+    ] = "analytical",
     output_: Output = Format.TABLE,
 ) -> None:
     """Predict the memory of training a model, by term and by moment. Needs no server.
 
     With -f the job file's pins count, and options change them.
     """
+    if cases is not None:
+        if model is not None or file is not None:
+            raise InvalidSpec("--cases names the models itself: leave out MODEL and -f")
+        estimate_cases(cases, mode, output_)
+        return
     card = None if gpu is None else _card(gpu)
     pins = {"gpus": gpus, "zero_stage": zero, "micro_batch_size": micro_batch}
     fields = {

@@ -163,16 +163,17 @@ class Case:
     outcome: word.Outcome | None
 
 
-def parse_case(value: object) -> Case:
+def parse_case(value: object, default_id: str = "") -> Case:
     """Read one JSON object of a cases file.
+
+    Without ``readings`` the one measurement counts; without ``measured`` there is none.
 
     Raises:
         CaseError: a field is missing, has the wrong type, or a word outside its closed list.
     """
     fields = Fields(value, "")
-    measured = fields.section("measured")
-    outcome = measured.optional_word("outcome", word.Outcome)
-    readings = fields.section("readings")
+    measured = fields.optional_section("measured") or Fields({}, "measured")
+    metric = measured.optional_word("metric", word.Metric)
     return Case(
         run=Run(
             model=_model(fields.section("model")),
@@ -182,18 +183,29 @@ def parse_case(value: object) -> Case:
             rank=measured.optional_word("rank", word.RankOf) or word.RankOf.UNKNOWN,
         ),
         label=Label(
-            id=fields.text("id"),
-            group=fields.text("group"),
-            confidence=fields.word("confidence", word.Confidence),
+            id=fields.optional_text("id") or default_id,
+            group=fields.optional_text("group"),
+            confidence=fields.optional_word("confidence", word.Confidence)
+            or word.Confidence.MEDIUM,
             unexplained=fields.flag("unexplained"),
         ),
-        readings=tuple(
-            (_metric(name), readings.number(name))
-            for name in readings.keys()  # noqa: SIM118
-        ),
-        metric=measured.optional_word("metric", word.Metric),
+        readings=_readings(fields, measured, metric),
+        metric=metric,
         metric_guess=fields.optional_word("metric_guess", word.Metric),
-        outcome=outcome,
+        outcome=measured.optional_word("outcome", word.Outcome),
+    )
+
+
+def _readings(
+    fields: Fields, measured: Fields, metric: word.Metric | None
+) -> tuple[tuple[word.Metric, float], ...]:
+    readings = fields.optional_section("readings")
+    if readings is None:
+        size = measured.optional_number("gib")
+        return () if metric is None or size is None else ((metric, size),)
+    return tuple(
+        (_metric(name), readings.number(name))
+        for name in readings.keys()  # noqa: SIM118 - Fields is no mapping
     )
 
 

@@ -1,15 +1,15 @@
-"""Multiplicative corrections and bounds, learned from other groups of runs.
+"""What measured runs say about predictions: shifts by physical keys, and how far off is usual.
 
-Keys are physical fields only. Every group of runs counts the same, however many rows it has: rows
-of one source repeat each other's surprises. A key seen in few groups is shrunk towards no
-correction, so that one odd source cannot move the rest.
+A shift is the log of observed over predicted. Three levels are added, from the framework to the
+exact set-up, so that a rare set-up inherits what its framework is known for. Errors are counted in
+units of the prediction's own scale (``overhead.scales``): a run that is all weights is known to a
+percent, one that is all logits is not, and one table of errors serves both.
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import fmean, median
 from typing import Final
 
 from frenzy_marp.core.cases import vocabulary as word
@@ -17,121 +17,66 @@ from frenzy_marp.core.cases.case import Run
 
 Key = tuple[str, ...]
 
-_SHRINK_GROUPS: Final = 2.0  # groups of evidence at which half a correction is believed
-_LARGEST_SHIFT: Final = math.log(1.25)  # beyond it something is missing, not off
-_LOW: Final = 0.05
-_HIGH: Final = 0.95
-_ENOUGH_GROUPS: Final = 3  # groups from which bounds are learned
-_FULL_GROUP: Final = 8  # rows from which a group has its full weight
+LARGEST_SHIFT: Final = math.log(1.25)  # beyond it something is missing, not off
+LEVELS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.995)
+LOW: Final = 0.05
+HIGH: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """Factors from the expected value to the lower and upper bound of one metric."""
+class Errors:
+    """Quantiles at ``LEVELS`` of log(observed / predicted) in units of the prediction's scale."""
 
-    low: float
-    high: float
+    quantiles: tuple[float, ...]
 
+    def quantile(self, level: float) -> float:
+        """Return the error that a share ``level`` of runs stays below; one of ``LEVELS``."""
+        return self.quantiles[LEVELS.index(level)]
 
-# What the shipped public runs leave unexplained; used where no history is at hand.
-PRIOR_BOUNDS: Final = {
-    word.Metric.ALLOCATED: Bounds(0.90, 1.09),
-    word.Metric.RESERVED: Bounds(0.83, 1.22),
-    word.Metric.DEVICE: Bounds(0.80, 1.27),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Residual:
-    """Log of observed over predicted, with what it may be learned by."""
-
-    metric: word.Metric
-    keys: tuple[Key, ...]
-    group: str
-    log_ratio: float
+    def above(self, error: float) -> float:
+        """Return the share of runs with a larger error; tails fall off exponentially."""
+        known = self.quantiles
+        if error <= known[0]:
+            return 1 - LEVELS[0] * math.exp(error - known[0])
+        if error >= known[-1]:
+            return (1 - LEVELS[-1]) * math.exp(known[-1] - error)
+        place = bisect_left(known, error)
+        width = known[place] - known[place - 1]
+        part = (error - known[place - 1]) / width if width > 0 else 1.0
+        return 1 - (LEVELS[place - 1] + part * (LEVELS[place] - LEVELS[place - 1]))
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What other runs say about runs like this one."""
+    """Shifts by metric and key, and what is left after them by metric."""
 
-    shifts: dict[tuple[word.Metric, Key], float]
-    bounds: dict[word.Metric, Bounds]
+    shifts: Mapping[tuple[word.Metric, Key], float]
+    errors: Mapping[word.Metric, Errors]
 
-    def factor(self, metric: word.Metric, keys: tuple[Key, ...]) -> float:
-        """Return the factor on the expected value: of the first key that is known."""
-        for key in keys:
-            shift = self.shifts.get((metric, key))
-            if shift is not None:
-                return math.exp(shift)
-        return 1.0
-
-
-NO_CORRECTION: Final = Correction({}, PRIOR_BOUNDS)
+    def shift(self, metric: word.Metric, keys: tuple[Key, ...]) -> float:
+        """Return the log of the factor on the expected value."""
+        total = sum(self.shifts.get((metric, key), 0.0) for key in keys)
+        return max(-LARGEST_SHIFT, min(LARGEST_SHIFT, total))
 
 
 def correction_keys(run: Run) -> tuple[Key, ...]:
-    """Return the physical keys of a run, the most specific first."""
+    """Return the physical keys of a run, the most general first."""
     training = run.training
-    sharded = str(run.parallelism.shard_degree > 1)
-    adapted = str(training.adapter is not None)
     framework = training.framework.value
+    adapted = "adapters" if training.adapter is not None else "full"
+    sharded = "sharded" if run.parallelism.shard_degree > 1 else "whole"
     return (
-        (framework, adapted, sharded, training.loss.value, str(training.compiled)),
-        (framework, adapted, sharded),
         (framework,),
+        (framework, adapted, sharded, training.loss.value),
+        (
+            framework,
+            training.method.value,
+            run.parallelism.sharding.value,
+            training.loss.value,
+            training.checkpointing.value,
+            training.packing.value,
+            training.attention.value,
+            ".".join(training.torch_version.split(".")[:2]),
+            run.card.name,
+        ),
     )
-
-
-def fit(residuals: Iterable[Residual]) -> Correction:
-    """Learn shifts by key, and bounds from what is left after them."""
-    rows = tuple(residuals)
-    shifts = _shifts(rows)
-    bare = Correction(shifts, {})
-    left: dict[word.Metric, list[tuple[float, float]]] = defaultdict(list)
-    sizes = _sizes(rows)
-    for row in rows:
-        rest = row.log_ratio - math.log(bare.factor(row.metric, row.keys))
-        size = sizes[row.metric, row.group]
-        left[row.metric].append((rest, min(1.0, size / _FULL_GROUP) / size))
-    bounds = dict(PRIOR_BOUNDS)
-    for metric, rests in left.items():
-        groups = sum(1 for known, _ in sizes if known is metric)
-        if groups >= _ENOUGH_GROUPS:
-            low, high = _quantile(rests, _LOW), _quantile(rests, _HIGH)
-            bounds[metric] = Bounds(math.exp(min(low, 0.0)), math.exp(max(high, 0.0)))
-    return Correction(shifts, bounds)
-
-
-def _shifts(rows: tuple[Residual, ...]) -> dict[tuple[word.Metric, Key], float]:
-    by_key: dict[tuple[word.Metric, Key], dict[str, list[float]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
-    for row in rows:
-        for key in row.keys:
-            by_key[row.metric, key][row.group].append(row.log_ratio)
-    shifts: dict[tuple[word.Metric, Key], float] = {}
-    for name, groups in by_key.items():
-        trust = len(groups) / (len(groups) + _SHRINK_GROUPS)
-        shift = trust * fmean(median(values) for values in groups.values())
-        shifts[name] = max(-_LARGEST_SHIFT, min(_LARGEST_SHIFT, shift))
-    return shifts
-
-
-def _sizes(rows: tuple[Residual, ...]) -> dict[tuple[word.Metric, str], int]:
-    sizes: dict[tuple[word.Metric, str], int] = defaultdict(int)
-    for row in rows:
-        sizes[row.metric, row.group] += 1
-    return sizes
-
-
-def _quantile(weighted: list[tuple[float, float]], share: float) -> float:
-    """Return the value below which ``share`` of the weight lies."""
-    ordered = sorted(weighted)
-    limit = share * sum(weight for _, weight in ordered)
-    passed = 0.0
-    for value, weight in ordered:
-        passed += weight
-        if passed >= limit:
-            return value
-    return ordered[-1][0]

@@ -2,21 +2,12 @@
 
 import math
 from dataclasses import dataclass
-from typing import Final
 
 from frenzy_marp.core.cases import vocabulary as word
 from frenzy_marp.core.cases.case import Run
-from frenzy_marp.core.cases.corrections import (
-    NO_CORRECTION,
-    PRIOR_BOUNDS,
-    Bounds,
-    Correction,
-    correction_keys,
-)
-from frenzy_marp.core.cases.overhead import GIB, levels
+from frenzy_marp.core.cases.corrections import HIGH, LOW, Correction, Errors, correction_keys
+from frenzy_marp.core.cases.overhead import GIB, Levels, levels
 from frenzy_marp.core.cases.prediction import predict_moments
-
-_NINETY_FIFTH: Final = 1.645  # standard deviations
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,38 +43,47 @@ class CaseEstimate:
         return self.device if metric is word.Metric.DEVICE else self.reserved
 
 
-def estimate_run(run: Run, correction: Correction = NO_CORRECTION) -> CaseEstimate:
-    """Predict one run."""
-    moments = predict_moments(run)
-    expected = levels(run, moments)
+def estimate_run(run: Run, correction: Correction) -> CaseEstimate:
+    """Predict one run with what measured runs taught."""
+    found = levels(run, predict_moments(run))
     keys = correction_keys(run)
+    errors = correction.errors[word.Metric.ALLOCATED]
 
-    def ranged(metric: word.Metric, size: float) -> Range:
-        bounds = correction.bounds.get(metric, PRIOR_BOUNDS[metric])
-        return _range(size / GIB * correction.factor(metric, keys), bounds)
+    def ranged(metric: word.Metric) -> Range:
+        size, scale = of_metric(found, metric)
+        expected = size / GIB * math.exp(correction.shift(metric, keys))
+        return _range(expected, scale, correction.errors[metric])
 
-    allocated = ranged(word.Metric.ALLOCATED, expected.allocated)
-    reserved = ranged(word.Metric.RESERVED, expected.reserved)
-    reserved = _at_least(reserved, allocated)
-    device = _at_least(ranged(word.Metric.DEVICE, expected.device), allocated)
-    factor = correction.factor(word.Metric.ALLOCATED, keys)
-    bounds = correction.bounds.get(word.Metric.ALLOCATED, PRIOR_BOUNDS[word.Metric.ALLOCATED])
-    required = _range(expected.required / GIB * factor, bounds)
+    allocated = ranged(word.Metric.ALLOCATED)
+    factor = math.exp(correction.shift(word.Metric.ALLOCATED, keys))
+    required = _range(found.required / GIB * factor, found.required_scale, errors)
     capacity = run.card.capacity_gib
     return CaseEstimate(
         allocated=allocated,
-        reserved=reserved,
-        device=device,
+        reserved=_at_least(ranged(word.Metric.RESERVED), allocated),
+        device=_at_least(ranged(word.Metric.DEVICE), allocated),
         required=required,
-        moment=expected.moment.name,
-        terms_gib=tuple((name, size / GIB) for name, size in expected.moment.terms if size > 0),
+        moment=found.moment.name,
+        terms_gib=tuple((name, size / GIB) for name, size in found.moment.terms if size > 0),
         verdict=None if capacity is None else _verdict(required, capacity),
-        p_oom=None if capacity is None else _p_oom(required, capacity),
+        p_oom=None
+        if capacity is None
+        else _p_oom(required.expected, found.required_scale, errors, capacity),
     )
 
 
-def _range(expected: float, bounds: Bounds) -> Range:
-    return Range(expected * bounds.low, expected, expected * bounds.high)
+def of_metric(found: Levels, metric: word.Metric) -> tuple[float, float]:
+    """Return the expected bytes of a metric, and their scale of error."""
+    if metric in {word.Metric.ALLOCATED, word.Metric.ACTIVE}:
+        return found.allocated, found.allocated_scale
+    if metric is word.Metric.DEVICE:
+        return found.device, found.device_scale
+    return found.reserved, found.reserved_scale
+
+
+def _range(expected: float, scale: float, errors: Errors) -> Range:
+    low, high = min(0.0, errors.quantile(LOW)), max(0.0, errors.quantile(HIGH))
+    return Range(expected * math.exp(low * scale), expected, expected * math.exp(high * scale))
 
 
 def _at_least(value: Range, floor: Range) -> Range:
@@ -99,10 +99,8 @@ def _verdict(required: Range, capacity: float) -> word.Outcome:
     return word.Outcome.FITS if required.high <= capacity else word.Outcome.OOM
 
 
-def _p_oom(required: Range, capacity: float) -> float:
-    """Return the probability that the run needs more than the card has (log-normal)."""
-    spread = math.log(required.high / required.expected) / _NINETY_FIFTH
-    if spread <= 0 or capacity <= 0:
-        return float(required.expected > capacity)
-    distance = math.log(capacity / required.expected) / spread
-    return 0.5 * math.erfc(distance / math.sqrt(2))
+def _p_oom(expected: float, scale: float, errors: Errors, capacity: float) -> float:
+    """Return the share of runs whose error is larger than what the card has left."""
+    if capacity <= 0:
+        return 1.0
+    return errors.above(math.log(capacity / expected) / scale)

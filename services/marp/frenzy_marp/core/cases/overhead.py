@@ -12,21 +12,44 @@ GIB: Final = float(2**30)
 _EXPANDABLE_SLACK: Final = 1.03
 _SEGMENT_SLACK: Final = 1.08
 _RETRY_SLACK: Final = 1.02  # what cannot be released although the allocator retries
+# The same, by what is held: states are few large blocks that stay where they are; what comes and
+# goes in every step leaves holes.
+_COUNTED_SLACK: Final = 1.003
+_KERNELS_SLACK: Final = 1.03
 _USABLE: Final = 0.97  # of the capacity, before the allocator has to give blocks back
-_COMMUNICATOR: Final = 0.8 * GIB
+_FIRST_COMMUNICATOR: Final = 0.8 * GIB
+_COMMUNICATOR: Final = 0.5 * GIB  # each further one
+# One standard error as a share of what it is of: states are counted, kernels' temporaries and
+# saved values are formulas, what is cached or outside torch is a rule of thumb; the allocator's
+# segments are whole ones. Fitted once on the public cases, by non-negative least squares.
+_COUNTED_ERROR: Final = 0.01
+_KERNELS_ERROR: Final = 0.08
+_CACHED_ERROR: Final = 0.20
+_OUTSIDE_ERROR: Final = 0.20
+_ALLOCATOR_ERROR: Final = 0.03
 _OLD_CARDS: Final = ("V100", "T4", "TITAN", "RTX2080", "P100")
+_PIPELINE_ENGINE: Final = frozenset({word.Framework.DEEPSPEED, word.Framework.MEGATRON_DEEPSPEED})
+_PIPELINE_GROUPS: Final = 3  # more than the one of the pipeline
+_COUNTED: Final = frozenset({"weights", "master weights", "optimizer", "gradients", "update"})
 _TRANSIENT: Final = frozenset({"logits and loss", "work of a block", "update"})
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Expected bytes of each metric, and the moment that makes the allocated peak."""
+    """Expected bytes of each metric, and the moment that makes the allocated peak.
+
+    The scales are how far off one standard error may be, as a share of the metric.
+    """
 
     allocated: float
     reserved: float
     device: float
     required: float
     moment: Moment
+    allocated_scale: float
+    reserved_scale: float
+    device_scale: float
+    required_scale: float
 
 
 def levels(run: Run, moments: tuple[Moment, ...]) -> Levels:
@@ -34,12 +57,23 @@ def levels(run: Run, moments: tuple[Moment, ...]) -> Levels:
     moment = max(moments, key=lambda candidate: candidate.total)
     outside = context_bytes(run) + communicator_bytes(run)
     reserved = _reserved(run, moments, moment.total, outside)
+    counted = sum(size for name, size in moment.terms if name in _COUNTED)
+    kernels = moment.total - counted
+    required = counted * _COUNTED_SLACK + kernels * _KERNELS_SLACK + outside
+    inside = _COUNTED_ERROR * counted + _KERNELS_ERROR * kernels
+    cached = _CACHED_ERROR * (reserved - moment.total)
+    around = _OUTSIDE_ERROR * outside
+    device = reserved + outside
     return Levels(
         allocated=moment.total,
         reserved=reserved,
-        device=reserved + outside,
-        required=moment.total * _RETRY_SLACK + outside,
+        device=device,
+        required=required,
         moment=moment,
+        allocated_scale=inside / moment.total,
+        reserved_scale=_ALLOCATOR_ERROR + (inside + cached) / reserved,
+        device_scale=_ALLOCATOR_ERROR + (inside + cached + around) / device,
+        required_scale=(inside + around) / required,
     )
 
 
@@ -55,10 +89,19 @@ def context_bytes(run: Run) -> float:
 
 
 def communicator_bytes(run: Run) -> float:
-    """Return NCCL's buffers: one communicator for each kind of parallelism that is used."""
+    """Return NCCL's buffers: one communicator for each kind of parallelism that is used.
+
+    DeepSpeed's pipeline engine makes more: one with each neighbour, one of the whole model for
+    the norm of the gradients, one of the stages that share the embedding.
+    """
     parallel = run.parallelism
     kinds = (parallel.data, parallel.tensor, parallel.pipeline, parallel.context, parallel.expert)
-    return _COMMUNICATOR * sum(degree > 1 for degree in kinds)
+    count = sum(degree > 1 for degree in kinds)
+    if count == 0:
+        return 0.0
+    if parallel.pipeline > 1 and run.training.framework in _PIPELINE_ENGINE:
+        count += _PIPELINE_GROUPS
+    return _FIRST_COMMUNICATOR + _COMMUNICATOR * (count - 1)
 
 
 def _reserved(run: Run, moments: tuple[Moment, ...], allocated: float, outside: float) -> float:

@@ -11,6 +11,7 @@ from frenzy_marp.core.cases.states import StateBytes, state_bytes, weight_bytes
 
 _LOADING = "loading"
 _RETAINED = "retained inputs"
+_TOGETHER = "gradients put together"
 _GATHERING = frozenset({word.Sharding.ZERO3, word.Sharding.FSDP, word.Sharding.FSDP2})
 
 
@@ -75,7 +76,7 @@ def _parts(run: Run, geometry: Geometry) -> _Parts:
 def _moments(parts: _Parts) -> tuple[Moment, ...]:
     if parts.run.training.load_time_peak:
         return (_loading(parts),)
-    return (_loading(parts), _loss(parts), *_backward(parts), _step(parts))
+    return (_loading(parts), _loss(parts), *_backward(parts), _last_gradients(parts), _step(parts))
 
 
 def _resident(parts: _Parts) -> tuple[tuple[str, float], ...]:
@@ -99,7 +100,7 @@ def _loading(parts: _Parts) -> Moment:
     size = parts.states.weights
     if training.load_time_peak or (recipe and sharded):
         whole = float(parts.geometry.total * training.param_dtype.size_bytes)
-        size = whole + (size if sharded else 0.0)
+        size = whole + (size + parts.gathered_block if sharded else 0.0)  # a unit is made flat
     return Moment(_LOADING, (("weights", size),))
 
 
@@ -156,6 +157,33 @@ def _backward(parts: _Parts) -> tuple[Moment, Moment]:
     )
 
 
+def _last_gradients(parts: _Parts) -> Moment:
+    """Return the end of backward, where the gradients outside the blocks are put together.
+
+    FSDP1's root unit is one flat parameter: the pieces of its gradient wait for each other and
+    are then copied into one, whole, before they are divided. DeepSpeed's BF16_Optimizer adds
+    each 16-bit gradient to its fp32 sum through an fp32 copy, the largest of which is the
+    embedding's.
+    """
+    states, geometry, training = parts.states, parts.geometry, parts.run.training
+    together = 0.0
+    if parts.gathered_root and training.adapter is None:
+        together = 2.0 * geometry.ends * training.compute_dtype.size_bytes
+    elif states.casts_gradients:
+        together = 4.0 * max(geometry.embedding, geometry.head)
+    rest = parts.saved_once * max(0.0, geometry.in_flight - 1)
+    return Moment(
+        "end of backward",
+        (
+            *_resident(parts),
+            ("gradients", states.gradients),
+            ("gathered weights", parts.gathered_root),
+            (_TOGETHER, together),
+            ("activations", rest),
+        ),
+    )
+
+
 def _gathered_blocks(parts: _Parts, count: int) -> float:
     """Return the bytes of gathered blocks: all of them where forward does not shard again."""
     if parts.run.parallelism.reshard_after_forward:
@@ -183,7 +211,8 @@ def _fresh_gradients(parts: _Parts) -> float:
     reduced = (parts.run.parallelism.reduce_dtype or training.grad_dtype).size_bytes
     if parts.run.parallelism.pipeline > 1:  # summed whole, reduced after the last micro-batch
         return float(parts.geometry.layers * parts.geometry.block * reduced)
-    return float(parts.geometry.block * (size if reduced == size else size + reduced))
+    pieces = size if parts.run.parallelism.sharding is word.Sharding.FSDP else 0  # made one
+    return float(parts.geometry.block * (pieces + size + (0 if reduced == size else reduced)))
 
 
 def _step(parts: _Parts) -> Moment:
@@ -204,6 +233,6 @@ def spread_bytes(moments: tuple[Moment, ...]) -> float:
     steps = [moment for moment in moments if moment.name != _LOADING]
     for moment in steps:
         for name, size in moment.terms:
-            if name != _RETAINED:  # small blocks, cut from what the logits left
+            if name not in {_RETAINED, _TOGETHER}:  # cut from what the logits left
                 most[name] = max(most.get(name, 0.0), size)
     return max(sum(most.values()), *(moment.total for moment in moments))

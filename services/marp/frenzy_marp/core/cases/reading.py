@@ -9,6 +9,7 @@ from frenzy_shared.errors import InvalidSpec
 E = TypeVar("E", bound=StrEnum)
 
 _LARGEST = 2**62  # what a count may be before sums leave 64 bits
+_LONGEST = 1_000  # characters of a text
 
 
 class CaseError(InvalidSpec):
@@ -36,8 +37,8 @@ class Fields:
     def text(self, name: str) -> str:
         """Return a text."""
         value = self._require(name)
-        if not isinstance(value, str):
-            raise self._wrong(name, "a text", value)
+        if not isinstance(value, str) or len(value) > _LONGEST:
+            raise self._wrong(name, f"a text of at most {_LONGEST} characters", value)
         return value
 
     def optional_text(self, name: str) -> str:

@@ -1,34 +1,15 @@
 """Score predictions on measured runs: accuracy by group, by field, and of the verdicts."""
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from statistics import fmean, median
 
 from frenzy_marp.core.cases import vocabulary as word
-from frenzy_marp.core.cases.case import Case, Run
-from frenzy_marp.core.cases.corrections import (
-    NO_CORRECTION,
-    Correction,
-    Residual,
-    correction_keys,
-    fit,
-)
-from frenzy_marp.core.cases.estimate import CaseEstimate, Range, estimate_run
-from frenzy_marp.core.cases.overhead import GIB
-from frenzy_marp.core.cases.published import published_bytes
+from frenzy_marp.core.cases.case import Case
+from frenzy_marp.core.cases.estimate import CaseEstimate, Range
 
 MIN_GROUP = 8  # rows from which a group counts in the macro mean over large groups
-
-
-class Mode(StrEnum):
-    """Who predicts."""
-
-    FRENZY_2024 = "frenzy-2024"
-    ANALYTICAL = "analytical"
-    CORRECTED = "corrected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +22,19 @@ class Scored:
     predicted: Range
 
     @property
+    def error(self) -> float:
+        """Return the relative error, positive where the prediction is above the reading."""
+        return (self.predicted.expected - self.measured) / self.measured
+
+    @property
     def accuracy(self) -> float:
         """Return max(0, 1 - relative error)."""
-        return max(0.0, 1 - abs(self.predicted.expected - self.measured) / self.measured)
+        return max(0.0, 1 - abs(self.error))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
-    """Accuracy of a set of readings."""
+    """Accuracy of a set of readings; ``above_high_by_group`` counts every group once."""
 
     n: int
     groups: int
@@ -59,6 +45,7 @@ class Accuracy:
     within_5pct: float
     within_10pct: float
     above_high: float
+    above_high_by_group: float
     median_width: float
 
 
@@ -68,7 +55,7 @@ class Verdicts:
 
     oom: int
     fits: int
-    balanced_accuracy: float
+    balanced_accuracy: float | None
     unsafe: int  # known OOM called "fits"
     false_refusals: int
 
@@ -77,7 +64,7 @@ class Verdicts:
 class Report:
     """All scored readings of one mode, and its verdicts."""
 
-    mode: Mode
+    mode: str
     rows: tuple[Scored, ...]
     verdicts: Verdicts
 
@@ -90,16 +77,13 @@ class Report:
         return {name: accuracy(rows) for name, rows in ordered}
 
 
-def score(cases: Sequence[Case], mode: Mode = Mode.ANALYTICAL) -> Report:
-    """Predict every reading of every case, and compare.
-
-    ``corrected`` predicts each group with what the other groups taught (leave one group out).
-    """
+def score(mode: str, cases: Sequence[Case], estimates: Sequence[CaseEstimate]) -> Report:
+    """Compare every reading of every case with its estimate."""
     rows: list[Scored] = []
     outcomes: list[tuple[word.Outcome, word.Outcome]] = []
-    for case, estimate in zip(cases, estimates(cases, mode), strict=True):
+    for case, estimate in zip(cases, estimates, strict=True):
         rows += [
-            Scored(case, metric, measured, estimate.of(_target(case, metric)))
+            Scored(case, metric, measured, estimate.of(target(case, metric)))
             for metric, measured in case.readings
             if measured > 0
         ]
@@ -108,36 +92,26 @@ def score(cases: Sequence[Case], mode: Mode = Mode.ANALYTICAL) -> Report:
     return Report(mode, tuple(rows), _verdicts(outcomes))
 
 
-def estimates(cases: Sequence[Case], mode: Mode) -> tuple[CaseEstimate, ...]:
-    """Predict every case."""
-    if mode is Mode.FRENZY_2024:
-        return tuple(_published(case.run) for case in cases)
-    known = _corrections(cases) if mode is Mode.CORRECTED else {}
-    return tuple(
-        estimate_run(case.run, known.get(case.label.group, NO_CORRECTION)) for case in cases
-    )
-
-
 def accuracy(rows: Sequence[Scored]) -> Accuracy:
     """Summarise readings; ``macro`` is the mean of the means of their groups."""
     values = sorted(row.accuracy for row in rows)
-    errors = [abs(row.predicted.expected - row.measured) / row.measured for row in rows]
-    groups: dict[str, list[float]] = defaultdict(list)
+    groups: dict[str, list[Scored]] = defaultdict(list)
     for row in rows:
-        groups[row.case.label.group].append(row.accuracy)
+        groups[row.case.label.group].append(row)
     widths = [
         (row.predicted.high - row.predicted.expected) / row.predicted.expected for row in rows
     ]
     return Accuracy(
         n=len(rows),
         groups=len(groups),
-        macro=fmean(fmean(part) for part in groups.values()),
+        macro=fmean(fmean(row.accuracy for row in part) for part in groups.values()),
         mean=fmean(values),
         median=median(values),
         p10=values[int(0.1 * (len(values) - 1))],
-        within_5pct=fmean(error <= 0.05 for error in errors),
-        within_10pct=fmean(error <= 0.10 for error in errors),
-        above_high=fmean(row.measured > row.predicted.high for row in rows),
+        within_5pct=fmean(abs(row.error) <= 0.05 for row in rows),
+        within_10pct=fmean(abs(row.error) <= 0.10 for row in rows),
+        above_high=_above_high(rows),
+        above_high_by_group=fmean(_above_high(part) for part in groups.values()),
         median_width=median(widths),
     )
 
@@ -150,42 +124,18 @@ def large_groups(rows: Sequence[Scored]) -> tuple[Scored, ...]:
     return tuple(row for row in rows if sizes[row.case.label.group] >= MIN_GROUP)
 
 
-def _target(case: Case, metric: word.Metric) -> word.Metric:
-    """Return the metric to predict: for an unknown one, what the source's code suggests."""
+def target(case: Case, metric: word.Metric) -> word.Metric:
+    """Return the metric to predict: for an unknown one what the source's code suggests.
+
+    Where that is not settled either: reserved.
+    """
     if metric is word.Metric.UNKNOWN:
         return case.metric_guess or word.Metric.RESERVED
     return metric
 
 
-def _corrections(cases: Sequence[Case]) -> dict[str, Correction]:
-    residuals = [residual for case in cases for residual in _residuals(case)]
-    groups = {case.label.group for case in cases}
-    return {
-        group: fit(residual for residual in residuals if residual.group != group)
-        for group in groups
-    }
-
-
-def _residuals(case: Case) -> list[Residual]:
-    estimate = estimate_run(case.run)
-    found: list[Residual] = []
-    for metric, measured in case.readings:
-        learned = {word.Metric.ACTIVE: word.Metric.ALLOCATED}.get(metric, metric)
-        if learned is word.Metric.UNKNOWN or measured <= 0 or case.run.training.load_time_peak:
-            continue
-        ratio = math.log(measured / estimate.of(metric).expected)
-        found.append(Residual(learned, correction_keys(case.run), case.label.group, ratio))
-    return found
-
-
-def _published(run: Run) -> CaseEstimate:
-    value = published_bytes(run) / GIB
-    exact = Range(value, value, value)
-    capacity = run.card.capacity_gib
-    verdict = None
-    if capacity is not None:
-        verdict = word.Outcome.FITS if value <= capacity else word.Outcome.OOM
-    return CaseEstimate(exact, exact, exact, exact, "sum", (), verdict, None)
+def _above_high(rows: Sequence[Scored]) -> float:
+    return fmean(row.measured > row.predicted.high for row in rows)
 
 
 def _verdicts(outcomes: Sequence[tuple[word.Outcome, word.Outcome]]) -> Verdicts:
@@ -198,7 +148,7 @@ def _verdicts(outcomes: Sequence[tuple[word.Outcome, word.Outcome]]) -> Verdicts
     return Verdicts(
         oom=len(oom),
         fits=len(fits),
-        balanced_accuracy=fmean(rates) if rates else math.nan,
+        balanced_accuracy=fmean(rates) if rates else None,
         unsafe=unsafe,
         false_refusals=refused,
     )

@@ -8,7 +8,7 @@ from frenzy_marp.core.cases.attention import scores_bytes
 from frenzy_marp.core.cases.block import Block
 from frenzy_marp.core.cases.feed_forward import activated_width
 
-_EVERY_NTH: Final = re.compile(r"every (\d+)\w* layer")
+_EVERY_NTH: Final = re.compile(r"every (\d{1,6})\w{0,2} layer")
 _RECOMPUTED: Final = re.compile(r"\[([\w ]*)\]")
 _KEPT_OUTPUTS: Final = re.compile(r"outputs are kept: (.*)")
 _NVFP4_SHARE: Final = 0.45  # inputs of matrix products are kept in 4 bit: measured

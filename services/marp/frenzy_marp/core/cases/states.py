@@ -46,7 +46,8 @@ class StateBytes:
     """What one rank holds between steps, and what the step needs for a moment.
 
     ``gradients`` are those that the rank stores; ``persistent_gradients`` says that they exist
-    during forward too (buffers, or accumulation before the micro-batch that makes the peak).
+    during forward too (buffers, or accumulation before the micro-batch that makes the peak);
+    ``casts_gradients`` that they are cast before they are added to their sum.
     """
 
     weights: float
@@ -56,6 +57,7 @@ class StateBytes:
     buffers: float
     step: float
     persistent_gradients: bool
+    casts_gradients: bool
 
     @property
     def resident(self) -> float:
@@ -88,6 +90,7 @@ def state_bytes(run: Run, geometry: Geometry) -> StateBytes:
         buffers=_buffers(run, trainable) + _cast_weights(run, geometry),
         step=0.0 if in_host else _step(run, owned),
         persistent_gradients=_persistent(run),
+        casts_gradients=_sums_apart(run) and training.framework is not word.Framework.NANOTRON,
     )
 
 

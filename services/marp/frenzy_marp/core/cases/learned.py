@@ -1,0 +1,50 @@
+"""What the public cases taught, shipped as data: ``evidence.json``, made by the benchmark.
+
+``python -m benchmarks.memory_public --cases FILE --fit`` writes it. It holds the errors of the
+analytical mode, and the shifts and errors of the learned one; no row, source or group.
+"""
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+from frenzy_marp.core.cases import vocabulary as word
+from frenzy_marp.core.cases.corrections import Correction, Errors
+
+EVIDENCE: Final = "evidence.json"
+
+
+@cache
+def shipped(*, shifted: bool) -> Correction:
+    """Return the shipped correction: with shifts, or the analytical mode's errors alone."""
+    text = files("frenzy_marp.core.cases").joinpath(EVIDENCE).read_text(encoding="utf-8")
+    return from_json(json.loads(text)["learned" if shifted else "analytical"])
+
+
+def as_json(correction: Correction) -> dict[str, Any]:
+    """Return a correction as JSON-ready data, in an order that does not change."""
+    return {
+        "errors": {
+            metric.value: [round(value, 4) for value in errors.quantiles]
+            for metric, errors in sorted(correction.errors.items())
+        },
+        "shifts": [
+            {"metric": metric.value, "key": list(key), "shift": round(shift, 4)}
+            for (metric, key), shift in sorted(correction.shifts.items())
+        ],
+    }
+
+
+def from_json(value: dict[str, Any]) -> Correction:
+    """Return the correction that ``as_json`` wrote."""
+    return Correction(
+        shifts={
+            (word.Metric(entry["metric"]), tuple(entry["key"])): float(entry["shift"])
+            for entry in value["shifts"]
+        },
+        errors={
+            word.Metric(metric): Errors(tuple(map(float, quantiles)))
+            for metric, quantiles in value["errors"].items()
+        },
+    )
