@@ -128,6 +128,12 @@ class StorageFull(Unavailable):
     code = "storage_full"
 
 
+class SafeMode(Unavailable):
+    """The store's history went backwards; nothing changes until somebody has put it right."""
+
+    code = "safe_mode"
+
+
 class Misconfigured(FrenzyError):
     """A setting, a server's version or a server's configuration is not acceptable."""
 

@@ -30,6 +30,7 @@ _STATUS: Final = {
     "internal": HTTPStatus.INTERNAL_SERVER_ERROR,
     "misconfigured": HTTPStatus.INTERNAL_SERVER_ERROR,
     "unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
+    "safe_mode": HTTPStatus.SERVICE_UNAVAILABLE,
     "storage_full": HTTPStatus.INSUFFICIENT_STORAGE,
 }
 # The connection cannot be used again: the rest of the body was not read.

@@ -1,7 +1,7 @@
 #!lua name=frenzy1
 --[[
 Every change of Frenzy's state. `tables.py` says the same in Python; the contract tests compare.
-`upkeep.lua` is the second half of this library: one text for the server, two for readers.
+`upkeep.lua` and `keeper.lua` go on with this library: one text for the server, three for readers.
 
 A record is a hash of JSON texts by field. Texts that came from Python are stored and passed on as
 they are: Lua reads the few fields it decides by, and never writes a number it has parsed, so
@@ -30,7 +30,7 @@ Keys, all under {frenzy}: so that they share one hash slot:
   op:<id>                         string  the answer of a call that took effect, expires
 ]]
 
-local VERSION = 2 -- read by the services before they load or use the library
+local VERSION = 3 -- read by the services before they load or use the library
 local P = '{frenzy}:'
 local OP_MEMO_S = 86400
 local IDEMPOTENCY_S = 2592000
@@ -109,6 +109,7 @@ local function post(entity, messages, traceparent, now)
   local key = P .. entity
   local version, id = call('HGET', key, 'version'), field(key, 'id')
   local record = record_text(call('HGETALL', key))
+  local gen = call('HGET', P .. 'history', 'gen') or ''
   if traceparent == '' then
     traceparent = field(key, 'traceparent') or ''
   end
@@ -118,7 +119,7 @@ local function post(entity, messages, traceparent, now)
       'message_id', id .. ':' .. version .. ':' .. (i - 1),
       'subject', message.subject, 'type', message.type, 'entity', entity,
       'version', version, 'time_ms', int(now), 'data', message.data,
-      'record', record, 'traceparent', traceparent)
+      'record', record, 'traceparent', traceparent, 'history', gen .. ':' .. number)
   end
 end
 
@@ -133,7 +134,7 @@ local function tell(job, now)
   call('LTRIM', timeline, -TIMELINE_KEEP, -1)
 end
 
-local function index(job, before, after)
+local function index(job, before, after, now)
   local key = P .. 'job:' .. job
   local sequence, project = call('HGET', key, 'sequence'), field(key, 'project')
   if before then
@@ -141,6 +142,7 @@ local function index(job, before, after)
   end
   call('ZADD', P .. 'state:' .. after, sequence, job)
   if TERMINAL[after] then
+    call('ZADD', P .. 'finished', int(now), job)
     call('SREM', P .. 'unfinished:' .. project, job)
   else
     call('SADD', P .. 'unfinished:' .. project, job)
@@ -194,12 +196,13 @@ local function submit(request)
   local now, job, key = now_ms(), request.id, P .. 'job:' .. request.id
   local sequence = call('INCR', P .. 'arrivals')
   call('SET', idem, request.body_sha256 .. ' ' .. job, 'EX', IDEMPOTENCY_S)
+  call('HSET', P .. 'keys', job, request.project .. ':' .. request.key)
   set_fields(key, request.record)
   call('HSET', key, 'sequence', sequence, 'created_ms', int(now), 'updated_ms', int(now))
   call('SET', P .. 'spec:' .. job, request.spec)
   call('ZADD', P .. 'jobs', sequence, job)
   call('ZADD', P .. 'project:' .. request.project, sequence, job)
-  index(job, nil, field(key, 'state'))
+  index(job, nil, field(key, 'state'), now)
   tell(job, now)
   post('job:' .. job, request.outbox, request.traceparent, now)
   return answer('OK', 1, job)
@@ -302,7 +305,7 @@ local function write(request, version, before, owned, now)
   call('HSET', key, 'version', int(version + 1), 'updated_ms', int(now))
   local after = field(key, 'state')
   if after ~= before and request.kind == 'job' then
-    index(request.id, before, after)
+    index(request.id, before, after, now)
     tell(request.id, now)
   end
   return version + 1
@@ -402,6 +405,14 @@ local function register_change(name, flags, change)
   end)
 end
 
-register_change('submit', {}, submit)
-register_change('apply', {'allow-oom'}, apply)
+-- In safe mode (see keeper.lua) what the store says is not to be built upon.
+local function unless_safe_mode(change)
+  return function(request)
+    local why = call('GET', P .. 'safe_mode')
+    return why and answer('SAFE_MODE', 0, '', why) or change(request)
+  end
+end
+
+register_change('submit', {}, unless_safe_mode(submit))
+register_change('apply', {'allow-oom'}, unless_safe_mode(apply))
 register_change('register_node', {'allow-oom'}, register_node)

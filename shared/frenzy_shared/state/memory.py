@@ -11,6 +11,7 @@ from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.domain.project import Project
 from frenzy_shared.messages.codec import from_json
 from frenzy_shared.state import rules
+from frenzy_shared.state.memory_keeper import MemoryKeeper
 from frenzy_shared.state.port import (
     Change,
     DueTimer,
@@ -28,13 +29,12 @@ from frenzy_shared.state.records import carries, page_limit, page_start, token_b
 from frenzy_shared.state.tables import Tables, copy, cursor
 
 
-class MemoryStore:
-    """A complete ``StateStore`` inside one process. Give it a fake clock to move time."""
+class MemoryStore(MemoryKeeper):
+    """A complete ``StateStore`` and ``Keeper`` in one process; a fake clock moves its time."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._tables = Tables(self._clock)
-        self._series: dict[str, list[Json]] = {}
         self._runs: dict[str, dict[str, Json]] = {}  # by group, then by run
         self._revisions: dict[str, int] = {}  # of groups
         self._revision = 0
@@ -48,11 +48,13 @@ class MemoryStore:
     async def submit(self, op: str, submission: Submission) -> Result:
         """Accept a job."""
         rules.check_submission(submission)
+        self._tables.refuse_in_safe_mode(op)
         return self._announce(self._tables.once(op, lambda: self._tables.submit(submission)))
 
     async def apply(self, op: str, change: Change) -> Result:
         """Make one transition."""
         rules.check_change(change)
+        self._tables.refuse_in_safe_mode(op)
         return self._announce(self._tables.once(op, lambda: self._tables.apply(change)))
 
     async def register_node(self, op: str, registration: NodeRegistration) -> Result:
@@ -68,10 +70,13 @@ class MemoryStore:
             timers[timer] = now + rules.TIMER_REPEAT_MS
         return tuple(DueTimer(id=timer) for _, timer in late)
 
-    async def acquire_lease(self, name: str, holder: str, ttl_s: float) -> bool:
+    async def acquire_lease(
+        self, name: str, holder: str, ttl_s: float, *, renew: bool = False
+    ) -> bool:
         """Take or renew a lease."""
         leases = self._tables.leases
-        if leases.get(name) not in (None, holder):
+        present = leases.get(name)
+        if present != holder and (present or renew):
             return False
         leases.put(name, holder, ttl_s)
         return True
@@ -151,13 +156,13 @@ class MemoryStore:
 
     async def append_series(self, job: JobId, points: Sequence[Json], keep: int = 2000) -> None:
         """Append training metrics."""
-        series = self._series.setdefault(job, [])
+        series = self._tables.series.setdefault(job, [])
         series.extend(copy(points))
         del series[:-keep]
 
     async def series(self, job: JobId) -> tuple[Json, ...]:
         """Read the kept training metrics."""
-        return tuple(copy(self._series.get(job, [])))
+        return tuple(copy(self._tables.series.get(job, [])))
 
     async def note_run(
         self, group: str, run: str, outcome: Json, *, keep: int, groups: int
@@ -249,7 +254,13 @@ class MemoryStore:
     async def health(self) -> StoreHealth:
         """Tell how far the relay is behind."""
         lag = sum(entry.cursor > self._cursor for entry in self._tables.outbox)
-        return StoreHealth(reachable=True, detail="", outbox_lag=lag, memory_used_ratio=0.0)
+        return StoreHealth(
+            reachable=True,
+            detail="",
+            outbox_lag=lag,
+            memory_used_ratio=0.0,
+            safe_mode=self._tables.safe_mode,
+        )
 
     async def close(self) -> None:
         """Do nothing: there is no connection."""

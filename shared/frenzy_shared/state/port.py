@@ -33,6 +33,7 @@ class Status(StrEnum):
     TAKEN = "TAKEN"  # a device to claim is owned, quarantined or unknown
     NODE_EPOCH = "NODE_EPOCH"  # a node re-registered, or is not UP
     LEASE = "LEASE"  # the caller does not hold the lease it said it holds
+    SAFE_MODE = "SAFE_MODE"  # never returned: stores raise ``SafeMode``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +157,7 @@ class NodeRegistration:
     boot_id: str
     address: str
     devices: tuple[Device, ...]
+    labels: tuple[tuple[str, str], ...] = ()
     outbox: Sequence[OutboxMessage] = ()
 
 
@@ -173,6 +175,7 @@ class OutboxEntry:
     data: Json
     record: Json  # the entity's record right after the change
     traceparent: str
+    history: str = ""  # "<gen>:<number>" of the store that posted it (see ``state/keeper.py``)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +219,7 @@ class StoreHealth:
     detail: str
     outbox_lag: int
     memory_used_ratio: float  # of maxmemory; 0 when unlimited
+    safe_mode: str = ""  # why nothing changes at present (see ``state/keeper.py``)
 
 
 class StateStore(Protocol):
@@ -240,8 +244,14 @@ class StateStore(Protocol):
         """Hand out due timers by the store's clock."""
         ...
 
-    async def acquire_lease(self, name: str, holder: str, ttl_s: float) -> bool:
-        """Take or renew a lease; True while ``holder`` has it."""
+    async def acquire_lease(
+        self, name: str, holder: str, ttl_s: float, *, renew: bool = False
+    ) -> bool:
+        """Take or renew a lease; True while ``holder`` has it.
+
+        With ``renew`` a lease that has ended is not taken again: whoever held it would not notice
+        that somebody else did meanwhile.
+        """
         ...
 
     async def release_lease(self, name: str, holder: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from pydantic_core import from_json as parse_json
 from pydantic_core import to_json as dump_json
 
-from frenzy_shared.errors import BadRequest
+from frenzy_shared.errors import BadRequest, SafeMode
 from frenzy_shared.state.port import Json, OutboxEntry, Result, Status
 
 MAX_PAGE: Final = 1000
@@ -73,9 +73,23 @@ def carries(record: Json, labels: Mapping[str, str]) -> bool:
     return labels.items() <= held.items()
 
 
+def in_safe_mode(why: str) -> SafeMode:
+    """Return the error of a change that came in SAFE MODE."""
+    return SafeMode(
+        f"the store is in SAFE MODE: {why}",
+        suggestions=("an administrator puts it right: frenzy admin reconcile",),
+    )
+
+
 def call_result(reply: Sequence[Any]) -> Result:
-    """Return the answer that ``functions.lua`` gave to a change."""
+    """Return the answer that ``functions.lua`` gave to a change.
+
+    Raises:
+        SafeMode: it was refused because the store's history went backwards.
+    """
     status, version, id_, detail, epoch = reply
+    if status == Status.SAFE_MODE:
+        raise in_safe_mode(detail)
     return Result(
         status=Status(status), version=int(version), id=id_, detail=detail, epoch=int(epoch)
     )
@@ -94,4 +108,5 @@ def outbox_entry(cursor: str, stored: Mapping[str, str]) -> OutboxEntry:
         data=loads(stored["data"]),
         record=loads(stored["record"]),
         traceparent=stored["traceparent"],
+        history=stored.get("history", ""),
     )

@@ -43,6 +43,7 @@ from frenzy_shared.state.records import (
     page_start,
     token_before,
 )
+from frenzy_shared.state.redis_keeper import RedisKeeper
 from frenzy_shared.state.requests import apply_request, register_request, submit_request
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ _FETCH: Final = 200  # records read in one call: the server does nothing else me
 _LONGEST_WAIT_S: Final = 20.0
 
 
-class RedisStore:
+class RedisStore(RedisKeeper):
     """A ``StateStore`` on a server. Survives the server's restarts; make it with ``open``."""
 
     def __init__(self, client: Any, waiting: Any) -> None:  # noqa: ANN401 - redis has no types
@@ -102,9 +103,12 @@ class RedisStore:
         _, timers = await self._call("due", _own_op(), limit)
         return tuple(DueTimer(id=timer) for timer in timers)
 
-    async def acquire_lease(self, name: str, holder: str, ttl_s: float) -> bool:
+    async def acquire_lease(
+        self, name: str, holder: str, ttl_s: float, *, renew: bool = False
+    ) -> bool:
         """Take or renew a lease."""
-        return bool(await self._call("acquire_lease", name, holder, rules.milliseconds(ttl_s)))
+        ttl_ms = rules.milliseconds(ttl_s)
+        return bool(await self._call("acquire_lease", name, holder, ttl_ms, int(renew)))
 
     async def release_lease(self, name: str, holder: str) -> None:
         """Give a lease up."""
@@ -290,6 +294,7 @@ class RedisStore:
         """Tell whether the store can take work."""
         try:
             info = await _ask(self._redis.info("memory"))
+            safe_mode = await _ask(self._redis.get(f"{_P}safe_mode"))
             state = await _ask(self._redis.hmget(_OUTBOX_STATE, "posted", "published"))
         except FrenzyError as error:
             return StoreHealth(
@@ -302,6 +307,7 @@ class RedisStore:
             detail="",
             outbox_lag=posted - published,
             memory_used_ratio=info["used_memory"] / limit if limit else 0.0,
+            safe_mode=safe_mode or "",
         )
 
     async def close(self) -> None:

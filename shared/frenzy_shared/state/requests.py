@@ -9,7 +9,15 @@ from typing import Any
 
 from frenzy_shared.domain.cluster import NodeState
 from frenzy_shared.messages.codec import to_json
-from frenzy_shared.state.port import Change, NodeRegistration, OutboxMessage, Status, Submission
+from frenzy_shared.state.keeper import Leave, Restore
+from frenzy_shared.state.port import (
+    Change,
+    NodeRegistration,
+    OutboxMessage,
+    Status,
+    Submission,
+    Timer,
+)
 from frenzy_shared.state.records import dumps, texts
 from frenzy_shared.state.rules import milliseconds, split_entity
 from frenzy_shared.telemetry import traceparent
@@ -47,15 +55,12 @@ def apply_request(change: Change) -> str:
         ],
         "claims": [to_json(claim) for claim in change.claims],
         "releases": [to_json(release) for release in change.releases],
-        "set_timers": [
-            {"id": timer.id, "after_ms": milliseconds(timer.after_s)} for timer in change.set_timers
-        ],
+        "set_timers": _timers(change.set_timers),
         "clear_timers": list(change.clear_timers),
         **_messages(change.outbox),
     }
     if change.lease is not None:
-        name, holder = change.lease
-        request["lease"] = {"name": name, "holder": holder}
+        request["lease"] = _lease(change.lease)
     return dumps(request)
 
 
@@ -67,6 +72,7 @@ def register_request(registration: NodeRegistration) -> str:
         "boot_id": registration.boot_id,
         "address": registration.address,
         "devices": [to_json(device) for device in registration.devices],
+        "labels": registration.labels,
         "reason": "",
     }
     return dumps(
@@ -77,6 +83,56 @@ def register_request(registration: NodeRegistration) -> str:
             **_messages(registration.outbox),
         }
     )
+
+
+def restore_request(restore: Restore) -> str:
+    """Return the argument of ``restore``."""
+    return dumps(
+        {
+            "lease": _lease(restore.lease),
+            "posted": restore.posted,
+            "jobs": [
+                {
+                    "id": job.record["id"],
+                    "record": texts(job.record),
+                    "timeline": [dumps(entry) for entry in job.timeline],
+                    **({} if job.spec is None else {"spec": dumps(job.spec)}),
+                    **_messages(job.outbox),
+                }
+                for job in restore.jobs
+            ],
+            "nodes": [
+                {
+                    "id": node.record["id"],
+                    "record": texts(node.record),
+                    "devices": [device["id"] for device in node.record["devices"]],
+                    **_messages(node.outbox),
+                }
+                for node in restore.nodes
+            ],
+        }
+    )
+
+
+def leave_request(leave: Leave) -> str:
+    """Return the argument of ``leave_safe_mode``."""
+    return dumps(
+        {
+            "lease": _lease(leave.lease),
+            "gen": leave.gen,
+            "owners": dict(leave.owners),
+            "timers": _timers(leave.timers),
+        }
+    )
+
+
+def _lease(lease: tuple[str, str]) -> dict[str, str]:
+    name, holder = lease
+    return {"name": name, "holder": holder}
+
+
+def _timers(timers: Sequence[Timer]) -> list[dict[str, Any]]:
+    return [{"id": timer.id, "after_ms": milliseconds(timer.after_s)} for timer in timers]
 
 
 def _expectations(change: Change) -> list[dict[str, Any]]:

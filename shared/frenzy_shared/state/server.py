@@ -11,7 +11,7 @@ LIBRARY: Final = "frenzy1"
 RETRY_LATER: Final = ("try again in a few seconds",)
 OLDEST_SERVER: Final = (7, 0)  # the first with FUNCTION
 
-_SOURCES: Final = ("functions.lua", "upkeep.lua")
+_SOURCES: Final = ("functions.lua", "upkeep.lua", "keeper.lua")
 _REQUIRED: Final = {
     "appendonly": ("yes", "without it a restart loses every job"),
     "appendfsync": ("always", "with others a power cut loses accepted jobs"),

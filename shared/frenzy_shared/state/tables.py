@@ -23,7 +23,7 @@ from frenzy_shared.state.port import (
     Status,
     Submission,
 )
-from frenzy_shared.state.records import dumps, loads, message_id
+from frenzy_shared.state.records import dumps, in_safe_mode, loads, message_id
 from frenzy_shared.telemetry import traceparent
 
 V = TypeVar("V")
@@ -58,24 +58,40 @@ class Tables:
         self.records: dict[str, dict[str, Any]] = {}  # by entity
         self.documents: dict[tuple[str, str], Json] = {}  # by (name, job)
         self.timelines: dict[str, list[Json]] = {}  # by job
+        self.series: dict[str, list[Json]] = {}  # by job
         self.owners: dict[str, str] = {}  # by "<node>/<device>"
         self.timers: dict[str, int] = {}  # due, ms
         self.leases: Expiring[str] = Expiring(clock)
         self.outbox: list[OutboxEntry] = []
         self.projects: dict[str, Project] = {}
         self._ops: Expiring[Result] = Expiring(clock)
-        self._keys: Expiring[tuple[str, str]] = Expiring(clock)
-        self._arrivals = 0
-        self._posted = 0
+        self.keys: Expiring[tuple[str, str]] = Expiring(clock)  # job and body by idempotency key
+        self.keys_of: dict[str, str] = {}  # by job
+        self.finished: dict[str, int] = {}  # by job: when, ms
+        self.gen = ""
+        self.safe_mode = ""
+        self.arrivals = 0
+        self.posted = 0
 
     def jobs(self) -> list[dict[str, Any]]:
         """Return all job records by arrival (dicts keep insertion order)."""
         return [record for entity, record in self.records.items() if entity.startswith("job:")]
 
+    def sort_jobs(self) -> None:
+        """Put the jobs back into the order of their arrival."""
+        jobs = sorted(self.jobs(), key=lambda record: record["sequence"])
+        for record in jobs:
+            self.records[f"job:{record['id']}"] = self.records.pop(f"job:{record['id']}")
+
     def nodes(self) -> list[dict[str, Any]]:
         """Return all node records by name."""
         nodes = sorted(entity for entity in self.records if entity.startswith("node:"))
         return [self.records[entity] for entity in nodes]
+
+    def refuse_in_safe_mode(self, op: str) -> None:
+        """Raise ``SafeMode`` while nothing may change, except to repeat an earlier answer."""
+        if self.safe_mode and self._ops.get(op) is None:
+            raise in_safe_mode(self.safe_mode)
 
     def once(self, op: str, action: Callable[[], Result]) -> Result:
         """Run ``action`` unless ``op`` already took effect; then repeat its answer."""
@@ -94,14 +110,15 @@ class Tables:
         refusal = self._repeated(key, submission) or self._over_quota(job.project)
         if refusal is not None:
             return refusal
-        self._keys.put(key, (job.id, submission.body_sha256), rules.IDEMPOTENCY_S)
-        self._arrivals += 1
+        self.keys.put(key, (job.id, submission.body_sha256), rules.IDEMPOTENCY_S)
+        self.keys_of[job.id] = key
+        self.arrivals += 1
         now = self.clock.now_ms()
         times = {"created_ms": now, "updated_ms": now}
-        self.records[entity] = copy({**to_json(job), "sequence": self._arrivals, **times})
+        self.records[entity] = copy({**to_json(job), "sequence": self.arrivals, **times})
         self.documents["spec", job.id] = copy(submission.spec)
         self._tell(entity)
-        self._post(entity, submission.outbox)
+        self.post(entity, submission.outbox)
         return Result(status=Status.OK, id=job.id, version=1)
 
     def apply(self, change: Change) -> Result:
@@ -122,7 +139,7 @@ class Tables:
         self._write(change, record, owned)
         for device, owner in owners.items():
             self._set_owner(device, owner)
-        self._post(change.entity, change.outbox)
+        self.post(change.entity, change.outbox)
         return Result(status=Status.OK, version=record["version"])
 
     def register_node(self, registration: NodeRegistration) -> Result:
@@ -139,19 +156,20 @@ class Tables:
             "boot_id": registration.boot_id,
             "address": registration.address,
             "devices": [to_json(device) for device in registration.devices],
+            "labels": registration.labels,
             "reason": "",
             "updated_ms": self.clock.now_ms(),
         }
         self.records[entity] = copy(record)
         rebooted = earlier is not None and earlier["boot_id"] != registration.boot_id
         self._take_inventory(registration, rebooted=rebooted)
-        self._post(entity, registration.outbox)
+        self.post(entity, registration.outbox)
         return Result(status=Status.OK, id=registration.node, version=version, epoch=epoch)
 
     # -- submit -------------------------------------------------------------------------------
 
     def _repeated(self, key: str, submission: Submission) -> Result | None:
-        earlier = self._keys.get(key)
+        earlier = self.keys.get(key)
         if earlier is not None:
             job, sha256 = earlier
             version: int = self.records[f"job:{job}"]["version"]
@@ -227,6 +245,8 @@ class Tables:
             record["updated_ms"] = self.clock.now_ms()
         if record["state"] != before:
             self._tell(change.entity)
+            if record["state"] in TERMINAL:
+                self.finished[record["id"]] = record["updated_ms"]
         _, job = rules.split_entity(change.entity)
         for name, content in change.documents.items():
             if content is None:
@@ -271,12 +291,13 @@ class Tables:
         timeline.append(entry)
         del timeline[: -rules.TIMELINE_KEEP]
 
-    def _post(self, entity: str, messages: Sequence[OutboxMessage]) -> None:
+    def post(self, entity: str, messages: Sequence[OutboxMessage]) -> None:
+        """Leave messages about an entity as it is now."""
         record = self.records[entity]
         for index, message in enumerate(messages):
-            self._posted += 1
+            self.posted += 1
             entry = OutboxEntry(
-                cursor=cursor(self._posted),
+                cursor=cursor(self.posted),
                 message_id=message_id(record["id"], record["version"], index),
                 subject=message.subject,
                 type=message.type,
@@ -286,6 +307,7 @@ class Tables:
                 data=copy(message.data),
                 record=copy(record),
                 traceparent=traceparent() or record.get("traceparent", ""),
+                history=f"{self.gen}:{self.posted}",
             )
             self.outbox.append(entry)
 

@@ -16,10 +16,10 @@ local function due(limit)
   return {'OK', timers}
 end
 
-local function acquire_lease(name, holder, ttl_ms)
+local function acquire_lease(name, holder, ttl_ms, renew)
   local key = P .. 'lease:' .. name
   local present = call('GET', key)
-  if present and present ~= holder then
+  if present ~= holder and (present or renew == '1') then
     return 0
   end
   call('SET', key, holder, 'PX', ttl_ms)
@@ -116,7 +116,7 @@ register('due', {'allow-oom'}, function(_, args)
   return once(args[1], CALL_MEMO_S, function() return due(args[2]) end)
 end)
 register('acquire_lease', {'allow-oom'}, function(_, args)
-  return acquire_lease(args[1], args[2], args[3])
+  return acquire_lease(args[1], args[2], args[3], args[4])
 end)
 register('release_lease', {'allow-oom'}, function(_, args)
   return release_lease(args[1], args[2])

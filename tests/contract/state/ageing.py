@@ -12,6 +12,7 @@ def age(server: ValkeyProcess, seconds: float) -> None:
         for key, left_ms in zip(keys, batch.execute(), strict=True):
             if left_ms > 0:
                 batch.pexpire(key, max(0, left_ms - round(seconds * 1000)))
-        for timer, due in client.zrange("{frenzy}:timer", 0, -1, withscores=True):
-            batch.zadd("{frenzy}:timer", {timer: due - seconds * 1000})
+        for key in ("{frenzy}:timer", "{frenzy}:finished"):
+            for member, at_ms in client.zrange(key, 0, -1, withscores=True):
+                batch.zadd(key, {member: at_ms - seconds * 1000})
         batch.execute()
