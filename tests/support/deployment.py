@@ -53,6 +53,7 @@ TIMING = {
     "ACK_WAIT_S": "2",
     "EVIDENCE_WAIT_S": "30",
     "REFRESH_S": "1",
+    "STRIKES": "0",  # what tests kill refuses launches without being broken
 }
 
 

@@ -80,6 +80,7 @@ class Nodes:
             boot_id=heartbeat.boot_id,
             address=heartbeat.address,
             devices=heartbeat.devices,
+            labels=heartbeat.labels,
             outbox=(node_event(node, "joined", f"{len(heartbeat.devices)} devices"),),
         )
         op = f"register:{node}:{self.ids.new_id()}"

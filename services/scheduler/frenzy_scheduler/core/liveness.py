@@ -98,9 +98,7 @@ class Watch:
         verdicts += [
             Verdict(node=node, judgement=Judgement.SUSPECT, silent_s=silent_s)
             for node, silent_s in silent
-            if silent_s >= self.suspect_after_s
-            and node.state in _SERVING
-            and node.id not in named
+            if silent_s >= self.suspect_after_s and node.state in _SERVING and node.id not in named
         ]
         withheld = tuple(node.id for node, _ in lost) if blame_self else ()
         return Judged(verdicts=tuple(verdicts), withheld=withheld)
