@@ -45,6 +45,7 @@ def job_view(record: JobRecord, plans: PlanSet | None, pending: Json | None) -> 
         pending=_pending(pending) if waiting and pending else None,
         ranks=tuple(RankView(**asdict(outcome)) for outcome in record.outcomes),
         retries=record.retries,
+        preemptions=record.preemptions,
         last_step=record.last_step,
         last_loss=record.last_loss,
         checkpoint_step=record.checkpoint_step,

@@ -58,6 +58,7 @@ class JobView(Wire):
     pending: PendingView | None = None
     ranks: tuple[RankView, ...] = ()
     retries: int = 0
+    preemptions: int = 0
     last_step: int | None = None
     last_loss: float | None = None
     checkpoint_step: int | None = None
@@ -224,3 +225,34 @@ class Problem(Wire):
     errors: tuple[ProblemField, ...] = ()
     suggestions: tuple[str, ...] = ()
     context: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies defaults
+
+
+class NodeTokenRequest(Wire):
+    """A one-time token for a machine that is to become a node. ``node`` empty: any new name."""
+
+    node: str = ""
+    expires_in_s: float = 900.0
+
+
+class NodeTokenView(Wire):
+    """The token, which is shown once."""
+
+    token: str
+    node: str
+    expires_at: datetime
+
+
+class EnrolRequest(Wire):
+    """A machine asks to become node ``node``; ``public_key`` is of its own nkey."""
+
+    token: str
+    node: str
+    public_key: str
+
+
+class EnrolView(Wire):
+    """What a new node needs: the bus's address, and a token with which it fetches blobs."""
+
+    node: str
+    nats_url: str
+    token: str
