@@ -12,6 +12,7 @@ from frenzy_shared.domain.ids import DeviceId, JobId, NodeId
 from frenzy_shared.domain.model import Attention, Family, ModelArchitecture, Pins, TrainingSetup
 from frenzy_shared.domain.placement import DeviceRef, Placement
 from frenzy_shared.domain.plan import ResourcePlan
+from frenzy_shared.domain.structure import GPT2
 from frenzy_simulator.engine import Simulation
 from frenzy_simulator.jobs import SimJob
 from frenzy_simulator.outcome import Outcome
@@ -31,6 +32,7 @@ def a_setup(number: int = 1) -> TrainingSetup:
     """A training set-up of its own for each number; nothing reads its dimensions."""
     model = ModelArchitecture(
         family=Family.GPT2,
+        structure=GPT2,
         hidden_size=8,
         num_layers=1,
         num_heads=1,
@@ -39,8 +41,10 @@ def a_setup(number: int = 1) -> TrainingSetup:
         intermediate_size=8,
         vocab_size=number,
         max_positions=8,
+        rotary_dim=0,
         tied_embeddings=True,
         attention_bias=True,
+        output_bias=True,
         mlp_bias=True,
         activation="gelu_new",
     )
@@ -117,10 +121,15 @@ def ends(outcome: Outcome) -> dict[str, float]:
 
 
 def waiting(
-    name: str, sequence: int, *plans: ResourcePlan, steps: float | None = 100.0, arrived_ms: int = 0
+    name: str,
+    sequence: int,
+    *plans: ResourcePlan,
+    steps: float | None = 100.0,
+    arrived_ms: int = 0,
+    **fields: object,
 ) -> QueuedJob:
     progress = Progress(steps_left=steps, arrived_ms=arrived_ms)
-    return QueuedJob(id=JobId(name), sequence=sequence, plans=plans, progress=progress)
+    return QueuedJob(id=JobId(name), sequence=sequence, plans=plans, progress=progress, **fields)
 
 
 def running(
@@ -134,6 +143,7 @@ def running(
     restart_s: float = 0.0,
     placed_ms: int = 0,
     preemptible: bool = True,
+    **fields: object,
 ) -> RunningJob:
     """A job on devices written as "node/device"."""
     refs = tuple(
@@ -148,4 +158,5 @@ def running(
         placed_ms=placed_ms,
         preemptible=preemptible,
         progress=Progress(steps_left=steps, attained_device_s=attained, restart_s=restart_s),
+        **fields,
     )

@@ -8,19 +8,29 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, Final
 
+from frenzy_shared.catalog.causal import CAUSAL_MODEL_TYPES
+from frenzy_shared.catalog.families import RULES, Bias, Rules, rules_of
+from frenzy_shared.catalog.fields import (
+    MAX_LAYERS,
+    activation,
+    divides,
+    flag,
+    number,
+    problem,
+    size,
+)
 from frenzy_shared.catalog.presets import PRESETS
-from frenzy_shared.domain.model import Family, ModelArchitecture
+from frenzy_shared.domain.model import Attention, Family, ModelArchitecture
 from frenzy_shared.errors import FieldProblem, InvalidModelConfig
 
-MAX_DIMENSION: Final = 2**24  # widest field of any published model is below 2**18
-MAX_LAYERS: Final = 4096
-_ACTIVATIONS: Final = ("gelu_new", "gelu", "gelu_pytorch_tanh", "relu", "silu")
 _REFUSED_WHEN_SET: Final = {
     "auto_map": ("runs code that comes with the model", "use the library's own architecture"),
     "quantization_config": ("quantised training is not supported", "remove the field"),
     "add_cross_attention": ("only plain decoders are supported", "remove the field"),
     "reorder_and_upcast_attn": ("is not supported", "remove the field"),
+    "is_encoder_decoder": ("only plain decoders are supported", "use a decoder"),
 }
+_EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 
 
 def resolve_model(model: str | Mapping[str, Any]) -> dict[str, Any]:
@@ -44,130 +54,94 @@ def resolve_model(model: str | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def architecture_from_config(config: Mapping[str, Any]) -> ModelArchitecture:
-    """Read the dimensions of a GPT-2 or Llama decoder from its configuration.
+    """Read the dimensions of a decoder from its configuration.
 
     Absent fields take the value that transformers gives them, except for the sizes, which must
-    be there.
+    be there. An architecture that transformers has and nobody checked here is read as if it were
+    like Llama, and flagged (``structure.assumed``).
 
     Raises:
         InvalidModelConfig: naming the field that is wrong and what to do about it.
     """
     for field, (detail, remedy) in _REFUSED_WHEN_SET.items():
         if config.get(field):
-            raise _problem(field, detail, remedy)
-    family = config.get("model_type")
-    if family == Family.GPT2:
-        return _gpt2(config)
-    if family == Family.LLAMA:
-        return _llama(config)
-    raise _problem(
-        "model_type",
-        f"{str(family)[:80]!r} is not supported" if family else "is required",
-        f"use one of: {', '.join(Family)}",
-    )
-
-
-def max_positions(config: Mapping[str, Any]) -> int:
-    """Return the longest sequence that a supported model was made for, in tokens."""
-    if config.get("model_type") == Family.GPT2:
-        return _size(config, "n_positions", "max_position_embeddings", default=1024)
-    return _size(config, "max_position_embeddings", default=2048)
-
-
-def _gpt2(config: Mapping[str, Any]) -> ModelArchitecture:
-    hidden = _size(config, "n_embd", "hidden_size")
-    heads = _size(config, "n_head", "num_attention_heads")
-    _divides(heads, hidden, "n_head", "n_embd")
+            raise problem(field, detail, remedy)
+    kind = _model_type(config)
+    _refuse_experts(config)
+    rules = rules_of(kind)
+    hidden, heads = size(config, *rules.hidden), size(config, *rules.heads)
+    if rules.head_dim is None:
+        divides(heads, hidden, rules.heads[0], rules.hidden[0])
+    head_dim = size(config, "head_dim", default=rules.head_dim or max(1, hidden // heads))
+    kv_heads = size(config, *rules.kv_heads, default=heads)
+    divides(kv_heads, heads, "num_key_value_heads", "num_attention_heads")
+    inner = None if rules.inner_per_hidden is None else rules.inner_per_hidden * hidden
+    positions = max_positions(config)
     return ModelArchitecture(
-        family=Family.GPT2,
+        family=Family(kind) if kind in tuple(Family) else Family.OTHER,
+        structure=rules.adjust(config, rules.structure),
         hidden_size=hidden,
-        num_layers=_size(config, "n_layer", "num_hidden_layers", limit=MAX_LAYERS),
-        num_heads=heads,
-        num_kv_heads=heads,
-        head_dim=hidden // heads,
-        intermediate_size=_size(config, "n_inner", default=4 * hidden),
-        vocab_size=_size(config, "vocab_size"),
-        max_positions=max_positions(config),
-        tied_embeddings=_flag(config, "tie_word_embeddings", default=True),
-        attention_bias=True,
-        mlp_bias=True,
-        activation=_activation(config, "activation_function", "gelu_new"),
-    )
-
-
-def _llama(config: Mapping[str, Any]) -> ModelArchitecture:
-    hidden = _size(config, "hidden_size")
-    heads = _size(config, "num_attention_heads")
-    kv_heads = _size(config, "num_key_value_heads", default=heads)
-    _divides(heads, hidden, "num_attention_heads", "hidden_size")
-    _divides(kv_heads, heads, "num_key_value_heads", "num_attention_heads")
-    head_dim = _size(config, "head_dim", default=hidden // heads)
-    if head_dim % 2:
-        raise _problem("head_dim", f"is {head_dim}", "rotary embeddings need an even number")
-    return ModelArchitecture(
-        family=Family.LLAMA,
-        hidden_size=hidden,
-        num_layers=_size(config, "num_hidden_layers", limit=MAX_LAYERS),
+        num_layers=size(config, *rules.layers, limit=MAX_LAYERS),
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
-        intermediate_size=_size(config, "intermediate_size"),
-        vocab_size=_size(config, "vocab_size"),
-        max_positions=None,
-        tied_embeddings=_flag(config, "tie_word_embeddings", default=False),
-        attention_bias=_flag(config, "attention_bias", default=False),
-        mlp_bias=_flag(config, "mlp_bias", default=False),
-        activation=_activation(config, "hidden_act", "silu"),
+        intermediate_size=size(config, *rules.inner, default=inner),
+        vocab_size=size(config, "vocab_size"),
+        max_positions=None if rules.position_rows is None else positions + rules.position_rows,
+        rotary_dim=_rotary_dim(config, rules, head_dim),
+        tied_embeddings=flag(config, "tie_word_embeddings", default=rules.tied),
+        attention_bias=_bias(config, rules.attention_bias),
+        output_bias=_bias(config, rules.output_bias),
+        mlp_bias=_bias(config, rules.mlp_bias),
+        activation=activation(config, *rules.activation),
+        head_bias=rules.head_bias,
+        sliding_window=rules.window(config),
     )
 
 
-def _size(
-    config: Mapping[str, Any], *names: str, default: int | None = None, limit: int = MAX_DIMENSION
-) -> int:
-    """Read the first of ``names`` that is set; later names are transformers' aliases."""
-    for name in names:
-        value = config.get(name)
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise _problem(name, f"is {str(value)[:40]!r}", "give a whole number")
-        if not 1 <= value <= limit:
-            raise _problem(name, f"is {str(value)[:24]}", f"give a number from 1 to {limit}")
-        return value
-    if default is None:
-        raise _problem(names[0], "is required", "give the model's whole config.json")
-    return default
+def attention_of(model: ModelArchitecture, asked: Attention) -> Attention:
+    """Return how attention is really computed: some architectures have no fused kernel."""
+    return Attention.EAGER if model.structure.eager_only else asked
 
 
-def _flag(config: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    value = config.get(name, default)
-    if not isinstance(value, bool):
-        raise _problem(name, f"is {str(value)[:40]!r}", "give true or false")
-    return value
+def max_positions(config: Mapping[str, Any]) -> int:
+    """Return the longest sequence that a model was made for, in tokens."""
+    rules = rules_of(str(config.get("model_type")))
+    return size(config, *rules.positions, default=rules.longest)
 
 
-def _activation(config: Mapping[str, Any], name: str, default: str) -> str:
-    value = config.get(name, default)
-    if value not in _ACTIVATIONS:
-        raise _problem(
-            name, f"{str(value)[:40]!r} is not supported", f"use one of: {', '.join(_ACTIVATIONS)}"
-        )
-    return str(value)
+def _model_type(config: Mapping[str, Any]) -> str:
+    kind = config.get("model_type")
+    if not kind:
+        raise problem("model_type", "is required", f"use one of: {', '.join(RULES)}")
+    if not isinstance(kind, str) or kind not in CAUSAL_MODEL_TYPES:
+        close = difflib.get_close_matches(str(kind)[:80], CAUSAL_MODEL_TYPES, n=1, cutoff=0.6)
+        hint = f"did you mean {close[0]!r}?" if close else f"use one of: {', '.join(RULES)}"
+        raise problem("model_type", f"{str(kind)[:80]!r} is not supported", hint)
+    return kind
 
 
-def _divides(part: int, whole: int, part_name: str, whole_name: str) -> None:
-    if whole % part:
-        raise _problem(
-            whole_name if whole_name.endswith(("size", "embd")) else part_name,
-            f"{whole_name} ({whole}) is not divisible by {part_name} ({part})",
-            f"choose {part_name} so that it divides {whole_name}",
-        )
+def _refuse_experts(config: Mapping[str, Any]) -> None:
+    for name in _EXPERTS:
+        if config.get(name) is not None and size(config, name) > 1:
+            raise problem(name, "mixtures of experts are not supported", "use a dense model")
 
 
-def _problem(field: str, detail: str, remedy: str = "") -> InvalidModelConfig:
-    text = f"{detail}; {remedy}" if remedy else detail
-    return InvalidModelConfig(
-        f"model.{field}: {text}",
-        problems=[FieldProblem(pointer=f"/model/{field}", detail=text)],
-        suggestions=[remedy] if remedy else (),
-    )
+def _rotary_dim(config: Mapping[str, Any], rules: Rules, head_dim: int) -> int:
+    """Read how many channels of a head are rotated: transformers' fields, old and new."""
+    if config.get("rotary_dim") is not None:  # GPT-J counts channels
+        found = size(config, "rotary_dim", limit=head_dim)
+    else:
+        nested = config.get("rope_parameters")
+        named = {"partial_rotary_factor", "rotary_pct"} & config.keys()
+        source = nested if isinstance(nested, Mapping) else config
+        name = "rotary_pct" if named == {"rotary_pct"} else "partial_rotary_factor"
+        share = rules.rotary if source.get(name) is None else number(source, name, None)
+        found = int(head_dim * min(1.0, share or 0.0)) if rules.rotary else 0
+    if found % 2:
+        raise problem("head_dim", f"is {head_dim}", "rotary embeddings need an even number")
+    return found
+
+
+def _bias(config: Mapping[str, Any], rule: Bias) -> bool:
+    return rule if isinstance(rule, bool) else flag(config, rule[0], default=rule[1])

@@ -4,13 +4,30 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from frenzy_shared.domain.plan import ActivationCheckpointing, Precision
+from frenzy_shared.domain.structure import Norm, QueryKeyNorm, Residual, Structure
 
 
 class Family(StrEnum):
-    """Block family: decides the per-layer formula."""
+    """Architectures whose structure was checked against transformers, by their model_type."""
 
+    GEMMA = "gemma"
+    GEMMA2 = "gemma2"
     GPT2 = "gpt2"
+    GPTJ = "gptj"
+    GPT_NEOX = "gpt_neox"
+    GRANITE = "granite"
     LLAMA = "llama"
+    MISTRAL = "mistral"
+    OLMO = "olmo"
+    OLMO2 = "olmo2"
+    OPT = "opt"
+    PHI = "phi"
+    PHI3 = "phi3"
+    QWEN2 = "qwen2"
+    QWEN3 = "qwen3"
+    STABLELM = "stablelm"
+    STARCODER2 = "starcoder2"
+    OTHER = "other"  # a decoder whose structure is assumed
 
 
 class Attention(StrEnum):
@@ -22,9 +39,15 @@ class Attention(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelArchitecture:
-    """Dimensions of a decoder. Counts are elements; ``max_positions`` only where learned."""
+    """Dimensions of a decoder. Counts are elements; ``max_positions`` only where learned.
+
+    ``rotary_dim`` channels of a head are rotated, 0 without rotary embedding. From
+    ``sliding_window`` tokens on, attention takes an explicit mask. ``attention_bias`` is that of
+    queries, keys and values, ``output_bias`` that of attention's output.
+    """
 
     family: Family
+    structure: Structure
     hidden_size: int
     num_layers: int
     num_heads: int
@@ -33,26 +56,67 @@ class ModelArchitecture:
     intermediate_size: int
     vocab_size: int
     max_positions: int | None
+    rotary_dim: int
     tied_embeddings: bool
     attention_bias: bool
+    output_bias: bool
     mlp_bias: bool
     activation: str  # "gelu_new", "silu", ...
+    head_bias: bool = False
+    sliding_window: int | None = None
+
+    @property
+    def query_size(self) -> int:
+        """Return the channels of all queries of a token."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def key_size(self) -> int:
+        """Return the channels of all keys, or values, of a token."""
+        return self.num_kv_heads * self.head_dim
+
+    @property
+    def norms_per_layer(self) -> int:
+        """Return how many norms of the hidden size a layer has."""
+        wiring = self.structure
+        if wiring.residual is Residual.PARALLEL:
+            return 1
+        return 2 * wiring.pre_norms + 2 * wiring.post_norms
+
+    @property
+    def layer_matrix_parameters(self) -> int:
+        """Return the parameters of one layer's matrices: what a token is multiplied with."""
+        attention = 2 * self.query_size + 2 * self.key_size
+        feed_forward = (3 if self.structure.gated else 2) * self.intermediate_size
+        return self.hidden_size * (attention + feed_forward)
 
     @property
     def num_parameters(self) -> int:
-        """Return the trainable parameters, embeddings included."""
-        h, kv = self.hidden_size, self.num_kv_heads * self.head_dim
-        q = self.num_heads * self.head_dim
-        attention = h * q + 2 * h * kv + q * h
-        attention += (q + 2 * kv + h) if self.attention_bias else 0
-        gated = self.family is Family.LLAMA
-        mlp = (3 if gated else 2) * h * self.intermediate_size
+        """Return the parameters, embeddings included."""
+        h, inner = self.hidden_size, self.intermediate_size
+        norm = {Norm.LAYER: 2 * h, Norm.LAYER_FULL: 0}.get(self.structure.norm, h)
+        biases = (self.query_size + 2 * self.key_size) if self.attention_bias else 0
+        biases += h if self.output_bias else 0
         if self.mlp_bias:
-            mlp += (2 if gated else 1) * self.intermediate_size + h
-        norm = h if gated else 2 * h
+            biases += (2 if self.structure.gated else 1) * inner + h
+        layer = self.layer_matrix_parameters + biases + self.norms_per_layer * norm
+        layer += self._query_key_norm_parameters
         embeddings = self.vocab_size * h * (1 if self.tied_embeddings else 2)
+        embeddings += self.vocab_size if self.head_bias else 0
         embeddings += (self.max_positions or 0) * h
-        return self.num_layers * (attention + mlp + 2 * norm) + norm + embeddings
+        return self.num_layers * layer + norm + embeddings
+
+    @property
+    def _query_key_norm_parameters(self) -> int:
+        match self.structure.query_key_norm:
+            case QueryKeyNorm.NONE:
+                return 0
+            case QueryKeyNorm.HEADS:
+                return 2 * self.head_dim
+            case QueryKeyNorm.LAYER:
+                return 4 * self.head_dim
+            case QueryKeyNorm.WHOLE:
+                return self.query_size + self.key_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +124,7 @@ class Pins:
     """What the user fixed; ``None`` or empty means that MARP decides."""
 
     kinds: tuple[str, ...] = ()
+    exclude_kinds: tuple[str, ...] = ()
     min_device_memory_bytes: int | None = None
     max_device_memory_bytes: int | None = None
     device_count: int | None = None

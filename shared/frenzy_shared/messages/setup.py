@@ -2,7 +2,12 @@
 
 from typing import Final
 
-from frenzy_shared.catalog.models import architecture_from_config, max_positions, resolve_model
+from frenzy_shared.catalog.models import (
+    architecture_from_config,
+    attention_of,
+    max_positions,
+    resolve_model,
+)
 from frenzy_shared.domain.model import Attention, Pins, TrainingSetup
 from frenzy_shared.errors import FieldProblem, InvalidSpec
 from frenzy_shared.messages.spec import JobSpec, memory_range
@@ -34,7 +39,7 @@ def training_setup(spec: JobSpec) -> TrainingSetup:
         global_batch_size=spec.global_batch_size,
         optimizer_steps=spec.max_steps,
         optimizer=spec.optimizer,
-        attention=Attention(spec.attention),
+        attention=attention_of(model, Attention(spec.attention)),
         learning_rate=spec.learning_rate,
         pins=_pins(spec),
         weight_decay=spec.weight_decay,
@@ -67,6 +72,7 @@ def _pins(spec: JobSpec) -> Pins:
     low, high = memory_range(resources.gpu_memory) if resources.gpu_memory else (None, None)
     return Pins(
         kinds=resources.kinds,
+        exclude_kinds=resources.exclude_kinds,
         min_device_memory_bytes=low,
         max_device_memory_bytes=high,
         device_count=resources.gpus,

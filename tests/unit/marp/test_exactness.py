@@ -10,34 +10,49 @@ from frenzy_marp.core.memory.blocks import Shape
 from frenzy_marp.core.memory.gradients import Gradients
 from frenzy_marp.core.memory.profiles import block_profile, ends_profile
 from frenzy_marp.core.memory.program import block_of, ends_of, is_ordinary
+from frenzy_shared.catalog.families import RULES
 from frenzy_shared.domain.model import Attention, Family, ModelArchitecture
 from frenzy_shared.domain.plan import ActivationCheckpointing
+from frenzy_shared.domain.structure import LLAMA, FusedProjection
+
+WIRINGS = sorted({rules.structure for rules in RULES.values()}, key=repr)
 
 
 @st.composite
 def shapes(draw):
     """Any structure with any sizes, also those where rounding makes different sizes equal."""
-    llama = draw(st.booleans())
+    wiring = draw(st.sampled_from(WIRINGS))
     heads = draw(st.sampled_from([1, 2, 3, 8]))
-    positions = st.sampled_from([1, 300, 301, 5000])
+    head_dim = 2 * draw(st.integers(1, 50))
     model = ModelArchitecture(
-        family=Family.LLAMA if llama else Family.GPT2,
+        family=Family.OTHER,
+        structure=wiring,
         hidden_size=draw(st.integers(1, 300)),
         num_layers=1,
         num_heads=heads,
-        num_kv_heads=draw(st.sampled_from([1, heads])) if llama else heads,
-        head_dim=2 * draw(st.integers(1, 50)),
+        num_kv_heads=heads
+        if wiring.fused is FusedProjection.HEADS
+        else draw(st.sampled_from([1, heads])),
+        head_dim=head_dim,
         intermediate_size=draw(st.integers(1, 500)),
         vocab_size=draw(st.sampled_from([1, 300, 5000])),
-        max_positions=None if llama else draw(positions),
+        max_positions=draw(st.sampled_from([None, 1, 300, 301, 5000])),
+        rotary_dim=draw(st.sampled_from(_rotary_dims(wiring, head_dim))),
         tied_embeddings=draw(st.booleans()),
-        attention_bias=draw(st.booleans()) if llama else True,
-        mlp_bias=draw(st.booleans()) if llama else True,
+        attention_bias=draw(st.booleans()),
+        output_bias=draw(st.booleans()),
+        mlp_bias=draw(st.booleans()),
         activation=draw(st.sampled_from(["gelu_new", "silu", "relu"])),
+        head_bias=draw(st.booleans()),
+        sliding_window=draw(st.sampled_from([None, 1, 50])),
     )
     attention = draw(st.sampled_from(list(Attention)))
     length = draw(st.sampled_from([1, 5, 64, 100]))
     return Shape(model, attention, 1, length, draw(st.sampled_from([2, 4])))
+
+
+def _rotary_dims(wiring, head_dim):
+    return [0, head_dim, 2] if wiring.joins_rotary else [0, head_dim]
 
 
 sequences = st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True).map(sorted)
@@ -78,6 +93,7 @@ def test_models_of_ordinary_size_do_not_run_their_own_tape():
     small = Shape(
         ModelArchitecture(
             family=Family.LLAMA,
+            structure=LLAMA,
             hidden_size=96,
             num_layers=1,
             num_heads=4,
@@ -86,8 +102,10 @@ def test_models_of_ordinary_size_do_not_run_their_own_tape():
             intermediate_size=256,
             vocab_size=256,
             max_positions=None,
+            rotary_dim=24,
             tied_embeddings=True,
             attention_bias=False,
+            output_bias=False,
             mlp_bias=False,
             activation="silu",
         ),

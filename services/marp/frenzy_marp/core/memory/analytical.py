@@ -8,6 +8,7 @@ from frenzy_marp.core.memory.blocks import element_bytes
 from frenzy_marp.core.memory.predictor import Peak, Predictor, Sharding, Workload
 from frenzy_shared.domain.model import Attention, ModelArchitecture
 from frenzy_shared.domain.plan import MemoryTerm, ParallelismPlan
+from frenzy_shared.domain.structure import FusedProjection, QueryKeyNorm
 
 COUNTABLE: Final = 2**44  # bytes; sums stay within 64 bits below it, and no device comes near
 _SUB_GROUP_ELEMENTS: Final = 500_000_000  # below DeepSpeed's, whose groups end at a parameter
@@ -117,8 +118,15 @@ def floor_of(
 
 def persistence_threshold(model: ModelArchitecture) -> int:
     """Return the elements up to which ZeRO-3 keeps a parameter whole: norms and biases."""
-    widest = max(model.intermediate_size, 3 * model.hidden_size)
-    return widest if model.attention_bias or model.mlp_bias else model.hidden_size
+    widest = model.hidden_size
+    if model.attention_bias:
+        fused = model.structure.fused is not FusedProjection.NONE
+        widest = max(widest, model.query_size + (2 * model.key_size if fused else 0))
+    if model.structure.query_key_norm is QueryKeyNorm.WHOLE:
+        widest = max(widest, model.query_size)
+    if model.mlp_bias:
+        widest = max(widest, model.intermediate_size * (2 if model.structure.fused_gate else 1))
+    return widest
 
 
 def _prepared(

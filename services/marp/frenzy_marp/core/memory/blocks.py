@@ -1,16 +1,18 @@
-"""GPT-2 and Llama as transformers 5.24 computes them, written for the tape.
+"""Decoders as transformers 5.24 computes them, written for the tape.
 
-Follows models/gpt2/modeling_gpt2.py, models/llama/modeling_llama.py, integrations/
-sdpa_attention.py and loss/loss_utils.py line by line, dropout 0, no cache, packed sequences
-without padding. A Python variable's end is a ``drop``.
+Follows models/*/modeling_*.py, integrations/sdpa_attention.py and loss/loss_utils.py, dropout 0,
+no cache, packed sequences without padding; what differs between architectures is asked of their
+``Structure``. A Python variable's end is a ``drop``.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from frenzy_marp.core.memory import operators as op
 from frenzy_marp.core.memory.tape import Tape, Value
-from frenzy_shared.domain.model import Attention, Family, ModelArchitecture
+from frenzy_shared.domain.model import Attention, ModelArchitecture
 from frenzy_shared.domain.plan import Precision
+from frenzy_shared.domain.structure import FusedProjection, Norm, QueryKeyNorm, Residual, Softmax
 
 _FP32 = 4
 _INT64 = 8
@@ -36,6 +38,12 @@ class Shape:
         return self.tokens * width * self.element
 
     @property
+    def masked(self) -> bool:
+        """Tell whether attention takes an explicit mask: some token is outside its window."""
+        window = self.model.sliding_window
+        return window is not None and self.length >= window
+
+    @property
     def scores(self) -> int:
         """Return how many attention scores one layer has."""
         return self.sequences * self.model.num_heads * self.length * self.length
@@ -48,27 +56,75 @@ def element_bytes(precision: Precision) -> int:
 
 def block(tape: Tape, shape: Shape, x: Value) -> Value:
     """Run one decoder layer; ``x`` stays in scope, the caller's variable."""
-    norm = normalise(tape, shape, x)
-    attended = _attention(tape, shape, norm)
-    tape.drop(norm)
+    if shape.model.structure.residual is Residual.SEQUENTIAL:
+        return _sequential(tape, shape, x)
+    return _parallel(tape, shape, x)
+
+
+def _sequential(tape: Tape, shape: Shape, x: Value) -> Value:
+    wiring = shape.model.structure
+    attended = _branch(tape, shape, x, attention)
     middle = op.add(tape, attended, x)
-    gated = shape.model.family is Family.LLAMA
-    if gated:
-        tape.drop(attended)  # GPT-2's block keeps the variable to its end
-    norm = normalise(tape, shape, middle)
-    fed = _gated_mlp(tape, shape, norm) if gated else _mlp(tape, shape, norm)
+    if not wiring.keeps_attended:
+        tape.drop(attended)
+    fed = _branch(tape, shape, middle, feed_forward)
     out = op.add(tape, middle, fed)
-    tape.drop(norm, fed, middle, attended)
+    tape.drop(fed, middle, attended)
     return out
 
 
+def _branch(
+    tape: Tape, shape: Shape, x: Value, body: Callable[[Tape, Shape, Value], Value]
+) -> Value:
+    """Run attention or feed-forward between its norms."""
+    wiring = shape.model.structure
+    norm = normalise(tape, shape, x) if wiring.pre_norms else x
+    out = body(tape, shape, norm)
+    if wiring.pre_norms:
+        tape.drop(norm)
+    if wiring.post_norms:
+        out = _replaced(tape, out, normalise(tape, shape, out))
+    if wiring.scales_residual:
+        out = _replaced(tape, out, op.scaled(tape, out))
+    return out
+
+
+def _parallel(tape: Tape, shape: Shape, x: Value) -> Value:
+    """Add attention and feed-forward of the same input to it."""
+    shared = shape.model.structure.residual is Residual.PARALLEL
+    norm = normalise(tape, shape, x)
+    attended = attention(tape, shape, norm)
+    if not shared:
+        tape.drop(norm)
+        norm = normalise(tape, shape, x)
+    fed = feed_forward(tape, shape, norm)
+    if not shared:
+        tape.drop(norm)
+    both = op.add(tape, attended, fed)
+    out = op.add(tape, both, x)
+    tape.drop(norm, both, attended, fed)
+    return out
+
+
+def _replaced(tape: Tape, old: Value, new: Value) -> Value:
+    """Let a Python variable go on with another tensor."""
+    tape.drop(old)
+    return new
+
+
 def normalise(tape: Tape, shape: Shape, x: Value) -> Value:
-    """Run the family's normalisation."""
+    """Run the architecture's normalisation over the hidden size."""
     width = shape.model.hidden_size
+    return _normalised(tape, shape, x, shape.model.structure.norm, rows=shape.tokens, width=width)
+
+
+def _normalised(tape: Tape, shape: Shape, x: Value, kind: Norm, *, rows: int, width: int) -> Value:
     weight = width * shape.element
-    if shape.model.family is Family.LLAMA:
-        return op.rms_norm(tape, x, shape.tokens, width, weight)
-    return op.layer_norm(tape, x, shape.activation(1), weight)
+    if kind is Norm.LAYER:
+        return op.layer_norm(tape, x, rows * shape.element, weight)
+    if kind is Norm.LAYER_FULL:
+        return op.plain_layer_norm(tape, x, rows, width)
+    return op.rms_norm(tape, x, rows, width, weight, kind=kind)
 
 
 def embed(tape: Tape, shape: Shape) -> Value:
@@ -77,6 +133,8 @@ def embed(tape: Tape, shape: Shape) -> Value:
     row = model.hidden_size * shape.element
     hidden = shape.activation(model.hidden_size)
     words = op.embedding(tape, hidden, model.vocab_size * row)
+    if model.structure.scales_embedding:
+        words = _replaced(tape, words, op.scaled(tape, words))
     if model.max_positions is None:
         return words
     summed = shape.length * row if shape.sequences > 1 else 0
@@ -94,17 +152,34 @@ def head(tape: Tape, shape: Shape, x: Value) -> Value:
     """
     norm = normalise(tape, shape, x)
     tape.drop(x)
-    vocabulary = shape.model.vocab_size
-    weight = vocabulary * shape.model.hidden_size * shape.element
-    tied = shape.model.tied_embeddings
-    logits = op.linear(tape, norm, shape.activation(vocabulary), weight, tied=tied)
+    model = shape.model
+    vocabulary = model.vocab_size
+    logits = op.linear(
+        tape,
+        norm,
+        shape.activation(vocabulary),
+        vocabulary * model.hidden_size * shape.element,
+        vocabulary * shape.element if model.head_bias else 0,
+        tied=model.tied_embeddings,
+    )
     tape.drop(norm)
+    if model.structure.scales_logits:
+        logits = _replaced(tape, logits, op.scaled(tape, logits))
+    if model.structure.caps_logits:
+        logits = _capped(tape, logits)
     high = op.cast(tape, logits, _FP32 * shape.tokens * vocabulary)
     labels = tape.value(_INT64 * shape.tokens)
     log_probabilities = op.softmax(tape, high)
     loss = _negative_log_likelihood(tape, log_probabilities, labels)
     tape.drop(log_probabilities, labels, high, logits)
     return loss
+
+
+def _capped(tape: Tape, x: Value) -> Value:
+    """Bend values by tanh(x / c) c, dropping ``x``."""
+    small = _replaced(tape, x, op.scaled(tape, x))
+    bent = _replaced(tape, small, op.elementwise(tape, small, saves_output=True))
+    return _replaced(tape, bent, op.scaled(tape, bent))
 
 
 def _negative_log_likelihood(tape: Tape, x: Value, labels: Value) -> Value:
@@ -114,69 +189,148 @@ def _negative_log_likelihood(tape: Tape, x: Value, labels: Value) -> Value:
     return out
 
 
-def _attention(tape: Tape, shape: Shape, x: Value) -> Value:
+def attention(tape: Tape, shape: Shape, x: Value) -> Value:
+    """Run attention, from its projections to the one of its output."""
     model = shape.model
     query, key, values = _projections(tape, shape, x)
     if shape.attention is Attention.SDPA:
-        statistics = _FP32 * shape.tokens * model.num_heads
-        mixed = op.flash_attention(tape, query, key, values, statistics)
+        mixed = _fused(tape, shape, query, key, values)
     else:
         mixed = _eager(tape, shape, query, key, values)
-    inner = model.num_heads * model.head_dim
-    weight = inner * model.hidden_size * shape.element
-    bias = model.hidden_size * shape.element if model.attention_bias else 0
+    weight = model.query_size * model.hidden_size * shape.element
+    bias = model.hidden_size * shape.element if model.output_bias else 0
     out = op.linear(tape, mixed, shape.activation(model.hidden_size), weight, bias)
     tape.drop(mixed, query, key, values)
     return out
 
 
 def _projections(tape: Tape, shape: Shape, x: Value) -> tuple[Value, Value, Value]:
+    """Make queries, keys and values, normalised and rotated as the architecture does."""
     model = shape.model
-    eager = shape.attention is Attention.EAGER
-    widths = (
-        model.num_heads * model.head_dim,
-        model.num_kv_heads * model.head_dim,
-        model.num_kv_heads * model.head_dim,
-    )
-    sizes = tuple(shape.activation(width) for width in widths)
-    weights = [model.hidden_size * width * shape.element for width in widths]
-    biases = [width * shape.element if model.attention_bias else 0 for width in widths]
-    if model.family is Family.GPT2:  # one fused projection
-        fused = op.linear(tape, x, sum(sizes), sum(weights), sum(biases))
-        parts = op.split(tape, fused, sizes)
-        tape.drop(fused)
-        query, key, values = (op.transposed(tape, part) if eager else part for part in parts)
-        if eager:
-            tape.drop(*parts)
-        return query, key, values
-    projected = [
-        op.linear(tape, x, *arguments) for arguments in zip(sizes, weights, biases, strict=True)
-    ]
+    if model.structure.fused is FusedProjection.NONE:
+        query, key, values = _separate(tape, shape, x)
+    else:
+        query, key, values = _from_one_matrix(tape, shape, x)
+    if model.structure.scales_query:
+        query = _replaced(tape, query, op.scaled(tape, query))
+    kind = model.structure.query_key_norm
+    if kind is not QueryKeyNorm.NONE:
+        query = _replaced(tape, query, _key_norm(tape, shape, query, kind, model.num_heads))
+        key = _replaced(tape, key, _key_norm(tape, shape, key, kind, model.num_kv_heads))
     # Fused attention returns the value's gradient in the projection's own layout.
-    query, key, values = (
-        op.transposed(tape, part) if eager or part is not projected[2] else part
-        for part in projected
-    )
-    turned_query, turned_key = op.rotary(tape, query), op.rotary(tape, key)
-    tape.drop(query, key, *projected[:2])
+    eager = shape.attention is Attention.EAGER
+    parts = [
+        op.transposed(tape, part) if eager or (model.rotary_dim and part is not values) else part
+        for part in (query, key, values)
+    ]
+    if model.rotary_dim:
+        turned = [
+            _rotated(tape, shape, part, heads)
+            for part, heads in zip(parts[:2], (model.num_heads, model.num_kv_heads), strict=True)
+        ]
+        tape.drop(*parts[:2], query, key)
+        parts[:2] = turned
+    elif eager:
+        tape.drop(query, key)
     if eager:
-        tape.drop(projected[2])
-    return turned_query, turned_key, values
+        tape.drop(values)
+    return parts[0], parts[1], parts[2]
+
+
+def _separate(tape: Tape, shape: Shape, x: Value) -> tuple[Value, Value, Value]:
+    model = shape.model
+    sizes = (model.query_size, model.key_size, model.key_size)
+    query, key, values = (
+        op.linear(
+            tape,
+            x,
+            shape.activation(width),
+            model.hidden_size * width * shape.element,
+            width * shape.element if model.attention_bias else 0,
+        )
+        for width in sizes
+    )
+    return query, key, values
+
+
+def _from_one_matrix(tape: Tape, shape: Shape, x: Value) -> tuple[Value, Value, Value]:
+    model = shape.model
+    sizes = (model.query_size, model.key_size, model.key_size)
+    whole = sum(sizes)
+    fused = op.linear(
+        tape,
+        x,
+        shape.activation(whole),
+        model.hidden_size * whole * shape.element,
+        whole * shape.element if model.attention_bias else 0,
+    )
+    widths = tuple(shape.activation(width) for width in sizes)
+    if model.structure.fused is FusedProjection.SLICED:
+        query, key, values = (op.part(tape, fused, width) for width in widths)
+    else:
+        query, key, values = op.split(tape, fused, widths)
+    tape.drop(fused)
+    return query, key, values
+
+
+def _key_norm(tape: Tape, shape: Shape, x: Value, kind: QueryKeyNorm, heads: int) -> Value:
+    width = shape.model.head_dim
+    if kind is QueryKeyNorm.WHOLE:
+        norm = shape.model.structure.norm
+        return _normalised(tape, shape, x, norm, rows=shape.tokens, width=heads * width)
+    norm = Norm.LAYER if kind is QueryKeyNorm.LAYER else Norm.RMS
+    return _normalised(tape, shape, x, norm, rows=shape.tokens * heads, width=width)
+
+
+def _rotated(tape: Tape, shape: Shape, x: Value, heads: int) -> Value:
+    model = shape.model
+    own_tables = model.structure.repeats_tables
+    table = shape.length * model.rotary_dim * shape.element if own_tables else 0
+    if not model.structure.joins_rotary:
+        return op.rotary(tape, x, table)
+    return op.joined_rotary(tape, x, shape.activation(heads * model.rotary_dim), table)
+
+
+def _fused(tape: Tape, shape: Shape, query: Value, key: Value, values: Value) -> Value:
+    """Run torch's fused attention; an explicit mask needs keys and values for every head."""
+    model = shape.model
+    grouped = model.num_kv_heads < model.num_heads
+    repeated: list[Value] = []
+    if shape.masked and grouped:
+        repeated = [op.copied(tape, part, query.size_bytes) for part in (key, values)]
+        key, values = repeated
+    mask = shape.sequences * shape.length**2 * shape.element if shape.masked else 0
+    statistics = _FP32 * shape.tokens * model.num_heads
+    out = op.flash_attention(tape, query, key, values, statistics, mask_bytes=mask)
+    tape.drop(*repeated)
+    if model.structure.joins_rotary and not model.structure.rotates_first:
+        # Joined queries lie head by head, and so does what attention makes of them.
+        out = _replaced(tape, out, op.copied(tape, out))
+    return out
 
 
 def _eager(tape: Tape, shape: Shape, query: Value, key: Value, values: Value) -> Value:
-    """Write the scores out: fp32 softmax in Llama, softmax in the compute precision in GPT-2."""
-    scores_bytes = shape.scores * shape.element
+    """Write the scores out."""
+    full = shape.model.structure.softmax is Softmax.SCORES
+    scores_bytes = shape.scores * (_FP32 if full else shape.element)
     repeated = query.size_bytes
     grouped = shape.model.num_kv_heads < shape.model.num_heads
     late_values = None if grouped else values
-    key_copy = op.copied(tape, key, repeated)
+    high_query, high_key = query, key
+    if full:
+        high_query = op.cast(tape, query, shape.tokens * shape.model.query_size * _FP32)
+        high_key = op.cast(tape, key, shape.tokens * shape.model.key_size * _FP32)
+    key_copy = op.copied(tape, high_key, high_query.size_bytes)
     value_copy = op.copied(tape, values, repeated) if late_values is None else None
-    query_copy = op.copied(tape, query)
+    query_copy = op.copied(tape, high_query)
     raw = op.matmul(tape, query_copy, key_copy, scores_bytes)
     tape.drop(query_copy)
+    if full:
+        tape.drop(high_query, high_key)
     scores = op.scaled(tape, raw)
     tape.drop(raw)
+    if shape.model.structure.caps_scores:
+        scores = _capped(tape, scores)
     masked = op.shifted(tape, scores)
     tape.drop(scores)
     weights = _softmax(tape, shape, masked)
@@ -189,7 +343,7 @@ def _eager(tape: Tape, shape: Shape, query: Value, key: Value, values: Value) ->
 
 
 def _softmax(tape: Tape, shape: Shape, masked: Value) -> Value:
-    if shape.model.family is Family.GPT2:
+    if shape.model.structure.softmax is Softmax.COMPUTE:
         weights = op.softmax(tape, masked)
         tape.drop(masked)
         return weights
@@ -202,44 +356,52 @@ def _softmax(tape: Tape, shape: Shape, masked: Value) -> Value:
     return weights
 
 
-def _gated_mlp(tape: Tape, shape: Shape, x: Value) -> Value:
+def feed_forward(tape: Tape, shape: Shape, x: Value) -> Value:
+    """Run the feed-forward part, gated or not."""
     model = shape.model
-    inner = shape.activation(model.intermediate_size)
     weight = model.hidden_size * model.intermediate_size * shape.element
-    bias = model.intermediate_size * shape.element if model.mlp_bias else 0
-    gate = op.linear(tape, x, inner, weight, bias)
-    active = _activation(tape, model.activation, gate)
-    tape.drop(gate)
-    up = op.linear(tape, x, inner, weight, bias)
-    product = op.multiply(tape, active, up)
-    tape.drop(active, up)
-    out_bias = model.hidden_size * shape.element if model.mlp_bias else 0
-    out = op.linear(tape, product, shape.activation(model.hidden_size), weight, out_bias)
-    tape.drop(product)
+    middle = _gated(tape, shape, x) if model.structure.gated else _active(tape, shape, x)
+    bias = model.hidden_size * shape.element if model.mlp_bias else 0
+    out = op.linear(tape, middle, shape.activation(model.hidden_size), weight, bias)
+    tape.drop(middle)
     return out
 
 
-def _mlp(tape: Tape, shape: Shape, x: Value) -> Value:
+def _active(tape: Tape, shape: Shape, x: Value) -> Value:
+    """Project up and apply the activation function."""
+    inner = _up(tape, shape, x)
+    active = _activation(tape, shape.model.activation, inner)
+    tape.drop(inner)
+    return active
+
+
+def _gated(tape: Tape, shape: Shape, x: Value) -> Value:
+    """Multiply an active projection with a plain one."""
+    if not shape.model.structure.fused_gate:
+        active = _active(tape, shape, x)
+        up = _up(tape, shape, x)
+        product = op.multiply(tape, active, up)
+        tape.drop(active, up)
+        return product
+    both = _up(tape, shape, x, matrices=2)
+    inner = shape.activation(shape.model.intermediate_size)
+    gate, up = op.split(tape, both, (inner, inner))
+    active = _activation(tape, shape.model.activation, gate)
+    product = op.multiply(tape, up, active)
+    tape.drop(both, gate, up, active)
+    return product
+
+
+def _up(tape: Tape, shape: Shape, x: Value, matrices: int = 1) -> Value:
     model = shape.model
-    weight = model.hidden_size * model.intermediate_size * shape.element
-    inner = op.linear(
+    width = matrices * model.intermediate_size
+    return op.linear(
         tape,
         x,
-        shape.activation(model.intermediate_size),
-        weight,
-        model.intermediate_size * shape.element,
+        shape.activation(width),
+        model.hidden_size * width * shape.element,
+        width * shape.element if model.mlp_bias else 0,
     )
-    active = _activation(tape, model.activation, inner)
-    tape.drop(inner)
-    out = op.linear(
-        tape,
-        active,
-        shape.activation(model.hidden_size),
-        weight,
-        model.hidden_size * shape.element,
-    )
-    tape.drop(active)
-    return out
 
 
 def _activation(tape: Tape, name: str, x: Value) -> Value:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from frenzy_marp.core.memory.tape import Storage, Tape, Value, rounded
+from frenzy_shared.domain.structure import Norm
 
 
 def elementwise(tape: Tape, x: Value, *, saves_output: bool = False) -> Value:
@@ -122,7 +123,7 @@ def linear(
         weights = tape.gather(weight_bytes, bias_bytes)
         if bias_bytes:
             tape.give(x)
-            tape.give_parameter(weight_bytes)
+            tape.give_parameter(weight_bytes, tied=tied)
             tape.give_parameter(bias_bytes)
         else:
             tape.give_parameter(weight_bytes, tied=tied)
@@ -171,26 +172,95 @@ def layer_norm(tape: Tape, x: Value, statistics_bytes: int, weight_bytes: int) -
     return out
 
 
-def rms_norm(tape: Tape, x: Value, tokens: int, width: int, weight_bytes: int) -> Value:
-    """Apply LlamaRMSNorm, unfused: fp32 copy, square, mean, reciprocal root, two products."""
-    full, column = 4 * tokens * width, 4 * tokens
+def plain_layer_norm(tape: Tape, x: Value, rows: int, width: int) -> Value:
+    """Apply OlmoLayerNorm: in fp32, without weights."""
+    high = cast(tape, x, 4 * rows * width)
+    saved_input = tape.save(high.storage)
+    normal = tape.value(high.size_bytes)
+    mean, deviation = tape.value(4 * rows), tape.value(4 * rows)
+    saved = saved_input + tape.save(mean.storage, deviation.storage)
+    tape.drop(mean, deviation)
+    tape.record(normal, saved, lambda _: tape.give(high))
+    if high is not x:
+        tape.drop(high)
+    out = cast(tape, normal, x.size_bytes)
+    if out is not normal:
+        tape.drop(normal)
+    return out
+
+
+def rms_norm(
+    tape: Tape, x: Value, rows: int, width: int, weight_bytes: int, *, kind: Norm = Norm.RMS
+) -> Value:
+    """Apply an unfused RMSNorm: fp32 copy, square, mean, reciprocal root, two products.
+
+    ``rows`` of ``width`` values are normalised; ``kind`` says how the weight is applied.
+    """
+    full, column = 4 * rows * width, 4 * rows
     high = cast(tape, x, full)
     squares = _square(tape, high)
     variance = _row_mean(tape, squares, column)
     tape.drop(squares)
     scale = _reciprocal_root(tape, variance, column)
+    if kind is Norm.RMS_SHIFTED:
+        tape.drop(variance)
     normal = _multiply_rows(tape, high, scale)
     if high is not x:
         tape.drop(high)
     tape.drop(scale)
-    low = cast(tape, normal, x.size_bytes)
-    out = _weighted(tape, low, weight_bytes)
+    if kind is Norm.RMS:
+        low = cast(tape, normal, x.size_bytes)
+        out = _weighted(tape, low, weight_bytes)
+    else:
+        low = normal
+        product = _weighted(
+            tape, normal, weight_bytes, row_bytes=4 * width, shifts=kind is Norm.RMS_SHIFTED
+        )
+        out = cast(tape, product, x.size_bytes)
+        if out is not product:
+            tape.drop(product)
     tape.drop(normal, low, variance)
     return out
 
 
-def rotary(tape: Tape, x: Value) -> Value:
-    """Apply rotary embedding: x cos + rotate_half(x) sin; cos and sin need no gradient."""
+def part(tape: Tape, x: Value, size_bytes: int) -> Value:
+    """View a slice of ``x``; its gradient is as large as all of ``x``."""
+    out = tape.view(x, size_bytes)
+    tape.record(out, (), lambda _: tape.give(x))
+    return out
+
+
+def joined(tape: Tape, x: Value, y: Value, size_bytes: int) -> Value:
+    """Concatenate; backward hands out views of the gradient."""
+    out = tape.value(size_bytes)
+
+    def run(gradient: Storage) -> None:
+        tape.share(x, gradient)
+        tape.share(y, gradient)
+
+    tape.record(out, (), run)
+    return out
+
+
+def joined_rotary(tape: Tape, x: Value, rotated_bytes: int, table_bytes: int = 0) -> Value:
+    """Apply rotary embedding to the first channels of every head, and join them to the rest.
+
+    ``table_bytes``: as in ``rotary``.
+    """
+    first, rest = part(tape, x, rotated_bytes), part(tape, x, x.size_bytes - rotated_bytes)
+    turned = rotary(tape, first, table_bytes)
+    out = joined(tape, turned, rest, x.size_bytes)
+    tape.drop(first, rest, turned)
+    return out
+
+
+def rotary(tape: Tape, x: Value, table_bytes: int = 0) -> Value:
+    """Apply rotary embedding: x cos + rotate_half(x) sin; cos and sin need no gradient.
+
+    ``table_bytes`` are saved for each of cos and sin where every call makes its own.
+    """
+    tables = [tape.value(table_bytes) for _ in range(2)] if table_bytes else []
+    saved = tape.save(*(table.storage for table in tables))
     direct = scaled(tape, x)
     half = tape.value(x.size_bytes // 2)
     rotated = tape.value(x.size_bytes)
@@ -202,11 +272,11 @@ def rotary(tape: Tape, x: Value) -> Value:
         tape.free(negative)
 
     # Two slices of x meet in the concatenation; each has its own full-size gradient.
-    tape.record(rotated, (), _twice(tape, x, unrotate))
+    tape.record(rotated, saved, _twice(tape, x, unrotate))
     turned = scaled(tape, rotated)
     tape.drop(rotated)
     out = add(tape, direct, turned)
-    tape.drop(direct, turned)
+    tape.drop(direct, turned, *tables)
     return out
 
 
@@ -229,17 +299,26 @@ def split(tape: Tape, x: Value, sizes: tuple[int, ...]) -> tuple[Value, ...]:
 
 
 def flash_attention(
-    tape: Tape, query: Value, key: Value, values: Value, statistics_bytes: int
+    tape: Tape,
+    query: Value,
+    key: Value,
+    values: Value,
+    statistics_bytes: int,
+    *,
+    mask_bytes: int = 0,
 ) -> Value:
     """Apply torch's fused attention.
 
-    It saves its inputs, its output and the row statistics (log-sum-exp, fp32).
+    It saves its inputs, its output and the row statistics (log-sum-exp, fp32). A mask is first
+    made a tensor of the compute precision.
     """
-    saved_inputs = tape.save(query.storage, key.storage, values.storage)
+    mask = [tape.value(mask_bytes)] if mask_bytes else []
+    inputs = (query, key, values, *mask)
+    saved_inputs = tape.save(*(value.storage for value in inputs))
     out = tape.value(query.size_bytes)
     statistics = tape.value(statistics_bytes)
     saved = saved_inputs + tape.save(out.storage, statistics.storage)
-    tape.drop(statistics)
+    tape.drop(statistics, *mask)
 
     def run(_: Storage) -> None:
         tape.give(query)
@@ -321,15 +400,30 @@ def _multiply_rows(tape: Tape, x: Value, scale: Value) -> Value:
     return out
 
 
-def _weighted(tape: Tape, x: Value, weight_bytes: int) -> Value:
+def _weighted(
+    tape: Tape, x: Value, weight_bytes: int, *, row_bytes: int = 0, shifts: bool = False
+) -> Value:
+    """Multiply every row by a weight, in the precision of ``x``.
+
+    ``row_bytes`` is the weight in fp32. Where it ``shifts`` there is a copy of it, and 1 + it.
+    """
     saved = tape.save(x.storage)
+    copies = [tape.value(row_bytes)] if shifts and row_bytes != weight_bytes else []
+    if shifts:
+        one_more = tape.value(row_bytes)
+        saved += tape.save(one_more.storage)
+        copies.append(one_more)
     out = tape.value(x.size_bytes)
+    tape.drop(*copies)
 
     def run(_: Storage) -> None:
         product = tape.allocate(x.size_bytes)  # summed over the tokens
         tape.give(x)
+        high = tape.allocate(row_bytes) if row_bytes > weight_bytes else None
         tape.give_parameter(weight_bytes)
         tape.free(product)
+        if high is not None:
+            tape.free(high)
 
     tape.record(out, saved, run)
     return out

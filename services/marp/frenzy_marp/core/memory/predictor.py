@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 
 from frenzy_marp.core.memory.blocks import Shape
+from frenzy_marp.core.memory.common import constants, masks
 from frenzy_marp.core.memory.gradients import Gradients, Walk
 from frenzy_marp.core.memory.moments import (
     Activations,
@@ -19,12 +19,8 @@ from frenzy_marp.core.memory.moments import (
 from frenzy_marp.core.memory.program import Profile, block_of, ends_of
 from frenzy_marp.core.memory.sizes import Bytes
 from frenzy_marp.core.memory.states import States, states
-from frenzy_marp.core.memory.tape import BLOCK_BYTES, rounded
-from frenzy_shared.domain.model import Attention, Family, ModelArchitecture
+from frenzy_shared.domain.model import Attention, ModelArchitecture
 from frenzy_shared.domain.plan import ActivationCheckpointing, MemoryTerm
-
-_INT64: Final = 8
-_SCALARS: Final = 20 * 512  # losses, norms, scales: a block each
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,18 +265,11 @@ class Predictor:
 
     @cached_property
     def _mask(self) -> Bytes:
-        """Return the causal mask that eager attention adds to the scores."""
-        if self._work.attention is Attention.SDPA:
-            return np.zeros_like(self._sequences)
-        return _rounded(self._sequences * self._work.length**2 * self._shape.element)
+        return masks(self._shape, self._sequences)
 
     @cached_property
     def _constants(self) -> Bytes:
-        model, length = self._work.model, self._work.length
-        rotary = 0
-        if model.family is Family.LLAMA:
-            rotary = 2 * rounded(length * model.head_dim * self._shape.element)
-        return _rounded(_INT64 * self._sequences * length) + rotary + _SCALARS
+        return constants(self._shape, self._sequences)
 
     @cached_property
     def _constants_and_mask(self) -> Bytes:
@@ -294,7 +283,3 @@ def _initialisation(states: States) -> Peak:
 
 def _terms(named: dict[str, int]) -> tuple[MemoryTerm, ...]:
     return tuple(MemoryTerm(name=name, size_bytes=size) for name, size in named.items() if size)
-
-
-def _rounded(sizes: Bytes) -> Bytes:
-    return -(-sizes // BLOCK_BYTES) * BLOCK_BYTES

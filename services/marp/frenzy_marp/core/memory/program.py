@@ -83,7 +83,8 @@ def is_ordinary(shape: Shape, sequences: int) -> bool:
     model, growing, constant = shape.model, per_sequence(shape), fixed(shape)
     distinct = [("query", "key")] if model.num_kv_heads < model.num_heads else []
     if shape.element < 4:
-        distinct += [(name, f"fp32 {name}") for name in ("hidden", "logits", "scores")]
+        widened = ("hidden", "logits", "scores", "query", "key")
+        distinct += [(name, f"fp32 {name}") for name in widened]
     same = any(
         rounded(growing[a] * sequences) == rounded(growing[b] * sequences) for a, b in distinct
     )
@@ -218,21 +219,24 @@ def _maxima(states: list[Counter[str]], used: tuple[str, ...]) -> Bytes:
 def _stand_in(shape: Shape, *, sequences: int) -> Shape:
     """Return a shape of the same structure in which different sizes have different bytes."""
     model, constant = shape.model, fixed(shape)
-    grouped = model.num_kv_heads < model.num_heads
-    vocabulary = 13 * _UNIT
+    vocabulary, length = 13 * _UNIT, 19 * _UNIT
     learned = vocabulary if constant["positions"] == constant["vocabulary"] else 17 * _UNIT
+    head_dim = 7 * _UNIT
+    rotated = head_dim if model.rotary_dim == model.head_dim else 5 * _UNIT
     dimensions = replace(
         model,
         hidden_size=3 * _UNIT,
         num_layers=1,
-        num_heads=5,
-        num_kv_heads=1 if grouped else 5,
-        head_dim=7 * _UNIT,
+        num_heads=15,
+        num_kv_heads=3 if model.num_kv_heads < model.num_heads else 15,
+        head_dim=head_dim,
         intermediate_size=11 * _UNIT,
         vocab_size=vocabulary,
         max_positions=None if model.max_positions is None else learned,
+        rotary_dim=rotated if model.rotary_dim else 0,
+        sliding_window=length if shape.masked else None,
     )
-    return replace(shape, model=dimensions, sequences=sequences, length=19 * _UNIT)
+    return replace(shape, model=dimensions, sequences=sequences, length=length)
 
 
 def _each(shape: Shape, micro_batches: Bytes) -> list[Shape]:

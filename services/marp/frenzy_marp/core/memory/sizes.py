@@ -16,29 +16,38 @@ Bytes = npt.NDArray[np.int64]
 
 _FP32: Final = 4
 _INT64: Final = 8
-_HALVED: Final = ("query", "key")  # rotary embedding works on halves of them
+# Rotary embedding works on halves of them.
+_HALVED: Final = ("query", "key", "rotated query", "rotated key")
 
 
 def per_sequence(shape: Shape) -> dict[str, int]:
     """Return the bytes per sequence of what grows with the micro-batch."""
     model, length, element = shape.model, shape.length, shape.element
-    query = model.num_heads * model.head_dim
-    key = model.num_kv_heads * model.head_dim
+    query, key = model.query_size, model.key_size
     scores = model.num_heads * length * length
     return {
         "hidden": length * model.hidden_size * element,
         "query": length * query * element,
         "key": length * key * element,
         "query, key and value": length * (query + 2 * key) * element,
+        "rotated query": length * model.num_heads * model.rotary_dim * element,
+        "rotated key": length * model.num_kv_heads * model.rotary_dim * element,
         "feed-forward": length * model.intermediate_size * element,
+        "gate and up": 2 * length * model.intermediate_size * element,
         "logits": length * model.vocab_size * element,
         "scores": scores * element,
         "fp32 hidden": length * model.hidden_size * _FP32,
         "fp32 logits": length * model.vocab_size * _FP32,
         "fp32 scores": scores * _FP32,
+        "fp32 query": length * query * _FP32,
+        "fp32 key": length * key * _FP32,
+        "mask": length * length * element,
         "fp32 column": length * _FP32,
         "column": length * element,
+        "query column": length * model.num_heads * element,
+        "key column": length * model.num_kv_heads * element,
         "log-sum-exp": length * model.num_heads * _FP32,
+        "fp32 key column": length * model.num_kv_heads * _FP32,
         "labels": length * _INT64,
     }
 
@@ -47,14 +56,14 @@ def fixed(shape: Shape) -> dict[str, int]:
     """Return the bytes of what does not depend on the micro-batch: parameters, mostly."""
     model, element = shape.model, shape.element
     hidden, inner = model.hidden_size, model.intermediate_size
-    query = model.num_heads * model.head_dim
-    key = model.num_kv_heads * model.head_dim
+    query, key = model.query_size, model.key_size
     fused = query + 2 * key
     elements = {
         "query weight": hidden * query,
         "key weight": hidden * key,
         "fused weight": hidden * fused,
         "feed-forward weight": hidden * inner,
+        "gate and up weight": 2 * hidden * inner,
         "vocabulary": model.vocab_size * hidden,
         "positions": (model.max_positions or 0) * hidden,
         "hidden bias": hidden,
@@ -62,6 +71,9 @@ def fixed(shape: Shape) -> dict[str, int]:
         "key bias": key,
         "fused bias": fused,
         "feed-forward bias": inner,
+        "gate and up bias": 2 * inner,
+        "vocabulary bias": model.vocab_size,
+        "head bias": model.head_dim,
         # A weight and its bias are gathered into one buffer.
         "query weight and bias": (hidden + 1) * query,
         "key weight and bias": (hidden + 1) * key,
@@ -69,9 +81,17 @@ def fixed(shape: Shape) -> dict[str, int]:
         "output weight and bias": (query + 1) * hidden,
         "up weight and bias": (hidden + 1) * inner,
         "down weight and bias": (inner + 1) * hidden,
+        "gate and up weight and bias": 2 * (hidden + 1) * inner,
+        "vocabulary and bias": (hidden + 1) * model.vocab_size,
         "position rows": shape.length * hidden,
+        "rotary table": shape.length * model.rotary_dim,
     }
-    return {"loss": _FP32, **{name: count * element for name, count in elements.items()}}
+    rows = {"hidden": hidden, "query": query, "key": key, "head": model.head_dim}
+    return {
+        "loss": _FP32,
+        **{name: count * element for name, count in elements.items()},
+        **{f"fp32 {name} row": count * _FP32 for name, count in rows.items()},
+    }
 
 
 def names(shape: Shape) -> dict[int, str]:
@@ -90,14 +110,15 @@ def rounded_sizes(shape: Shape, used: tuple[str, ...], micro_batches: Bytes) -> 
     offsets = [constant.get(name, 0) for name in used]
     exact = np.multiply.outer(np.array(slopes, dtype=np.int64), micro_batches)
     exact += np.array(offsets, dtype=np.int64)[:, None]
-    sizes = _rounded(exact)
+    sizes = rounded_up(exact)
     for row, name in enumerate(used):
         if name.startswith("half "):
-            sizes[row] = _rounded(sizes[row] // 2)
+            sizes[row] = rounded_up(sizes[row] // 2)
     return sizes
 
 
-def _rounded(sizes: Bytes) -> Bytes:
+def rounded_up(sizes: Bytes) -> Bytes:
+    """Return what the allocator takes for tensors of these bytes."""
     return -(-sizes // BLOCK_BYTES) * BLOCK_BYTES
 
 

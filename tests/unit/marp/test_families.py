@@ -1,0 +1,54 @@
+"""MARP's tape against transformers' own modules, for every architecture that is known."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.families import FAMILIES
+
+from frenzy_shared.catalog.causal import CAUSAL_MODEL_TYPES
+from frenzy_shared.catalog.families import RULES
+
+ROOT = Path(__file__).parents[3]
+CAUSAL = """
+import json
+from transformers.models.auto import modeling_auto as auto
+names = set(auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES) - set(auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
+print(json.dumps(sorted(names - set(auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES))))
+"""
+
+
+def printed(*command):
+    done = subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        cwd=ROOT,
+        env={"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_every_known_architecture_is_counted_to_the_block():
+    rows = printed("tests/support/family_peaks.py")
+    assert {row["case"][0] for row in rows} == set(FAMILIES)
+    for row in rows:
+        counted, predicted = row["counted"], row["predicted"]
+        assert predicted["parameters"] == counted["parameters"], row
+        # A few scalars and small tables (at most 12 blocks of 512 bytes) are left out.
+        assert 0 <= counted["kept"] - predicted["kept"] <= 12 * 512, row
+        assert predicted["peak"] == pytest.approx(counted["peak"], rel=0.01), row
+
+
+def test_every_rule_has_a_configuration_to_check_it_with():
+    assert {config["model_type"] for config in FAMILIES.values()} == set(RULES)
+    assert set(RULES) <= CAUSAL_MODEL_TYPES
+
+
+def test_the_list_of_decoders_is_that_of_the_installed_library():
+    [names] = printed("-c", CAUSAL)
+    assert set(names) == CAUSAL_MODEL_TYPES
