@@ -1,6 +1,6 @@
 """Script: what transformers' own modules hold while training, beside what the tape says.
 
-Prints one JSON line per architecture and set-up. There is no engine: every parameter's gradient
+Prints the names of all decoders, then one JSON line per architecture and set-up. There is no engine: every parameter's gradient
 is dropped when backward has made it, which is how the tape counts.
 """
 
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from tests.support.families import FAMILIES
 from torch import nn
+from transformers.models.auto import modeling_auto as auto
 
 from frenzy_marp.core.memory.blocks import Shape, element_bytes
 from frenzy_marp.core.memory.common import masks, rotary_tables
@@ -87,8 +88,16 @@ def _drop(parameter: nn.Parameter) -> None:
     parameter.grad = None
 
 
+def decoders() -> list[str]:
+    """Return the types that the installed library has as decoders and as nothing else."""
+    names = set(auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    names -= set(auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
+    return sorted(names - set(auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES))
+
+
 warnings.simplefilter("ignore")
 logging.disable(logging.CRITICAL)
+sys.stdout.write(json.dumps(decoders()) + "\n")
 for (name, document), chosen in product(FAMILIES.items(), SETUPS):
     line = {
         "case": [name, *map(str, chosen)],

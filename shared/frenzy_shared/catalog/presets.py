@@ -1,12 +1,13 @@
 """Model presets as Hugging Face configurations, from each model's published ``config.json``.
 
-Only models that transformers runs as GPT-2 or Llama, so that training and prediction are those of
-the very model. The byte models (vocabulary 256 or 512) are Frenzy's own: small enough to train on
+The byte models (vocabulary 256 or 512) are Frenzy's own: small enough to train on
 a CPU.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
+
+from frenzy_shared.catalog.published import PUBLISHED
 
 
 def _gpt2(
@@ -208,4 +209,5 @@ PRESETS: Final[Mapping[str, Mapping[str, Any]]] = {
     "llama-3.1-405b": _llama_3(16_384, 53_248, 126, 128),
     "llama-3.2-1b": _llama_3(2048, 8192, 16, 32, tied=True),
     "llama-3.2-3b": _llama_3(3072, 8192, 28, 24, tied=True),
+    **PUBLISHED,
 }
