@@ -50,6 +50,7 @@ class Agent:
     roster: Roster
     metrics: AgentMetrics
     changed: asyncio.Event  # set when there is evidence to publish
+    labels: tuple[tuple[str, str], ...] = ()
     epoch: int = 0
     _answered_at: float = 0.0
     _confirmed: bool = False  # an answer came to a heartbeat with our epoch
@@ -104,6 +105,7 @@ class Agent:
             address=self.address,
             devices=devices,
             attempts=self.roster.held(),
+            labels=self.labels,
         )
 
     def _look(self) -> tuple[tuple[Device, ...], Mapping[str, int]]:

@@ -27,10 +27,14 @@ class OrchestratorSettings(TimingSettings):
     """Where the ranks of other nodes reach this node's."""
     emulated_devices: str = ""
     """`kind:count:memory:speed,...`; empty: the NVIDIA devices of the machine."""
+    node_labels: str = ""
+    """`key=value,...`: what jobs can ask for with `resources.node_labels`."""
     blobs: str = ""
     """A folder, or the gateway's URL; empty: `<data_dir>/blobs`."""
     blobs_token: SecretStr = SecretStr("")
     """Token for a gateway URL."""
+    blobs_ca: Path | None = None
+    """PEM of the authority of the gateway's certificate; empty: the system's authorities."""
     checkpoints_dir: Path | None = None
     """Shared by all nodes; empty: `<data_dir>/checkpoints`."""
     interface: str = ""
@@ -54,6 +58,11 @@ class OrchestratorSettings(TimingSettings):
         return self.checkpoints_dir or self.data_dir / "checkpoints"
 
     @property
+    def labels(self) -> tuple[tuple[str, str], ...]:
+        """Return the node's labels, by key."""
+        return _labels(self.node_labels)
+
+    @property
     def blob_location(self) -> str:
         """Return where blobs are; by default a folder of this node."""
         return self.blobs or str(self.data_dir / "blobs")
@@ -70,6 +79,12 @@ class OrchestratorSettings(TimingSettings):
         if not is_name(node):
             raise ValueError("use 1-63 characters of a-z, 0-9 and '-', no '-' at either end")
         return node
+
+    @field_validator("node_labels")
+    @classmethod
+    def _readable_labels(cls, text: str) -> str:
+        _labels(text)
+        return text
 
     @field_validator("address")
     @classmethod
@@ -102,3 +117,16 @@ class OrchestratorSettings(TimingSettings):
             if path is not None and not path.is_absolute():
                 raise ValueError(f"FRENZY_{name.upper()} must be an absolute path, not {path}")
         return self
+
+
+def _labels(text: str) -> tuple[tuple[str, str], ...]:
+    """Read ``key=value,...``; raise ``ValueError`` for anything else."""
+    labels: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        key, equals, value = part.partition("=")
+        if not equals or not is_name(key) or not 0 < len(value) <= 256:
+            raise ValueError(f"{part!r}: write key=value,...; keys are a-z, 0-9 and '-'")
+        if key in labels:
+            raise ValueError(f"label {key!r} is there twice")
+        labels[key] = value
+    return tuple(sorted(labels.items()))

@@ -11,6 +11,7 @@ from frenzy_scheduler.acting import Acted, Acting
 from frenzy_scheduler.batches import batches
 from frenzy_scheduler.core.decisions import Decision, Hold, Strategy
 from frenzy_scheduler.core.pending import explain
+from frenzy_scheduler.dependents import Dependents
 from frenzy_scheduler.jobs import apply, lease_lost
 from frenzy_scheduler.leadership import Leadership
 from frenzy_scheduler.metrics import Metrics
@@ -36,6 +37,7 @@ class Scheduling:
     policy: Strategy
     look: Look
     acting: Acting
+    dependents: Dependents
     leadership: Leadership
     metrics: Metrics
     telemetry: Telemetry
@@ -56,11 +58,15 @@ class Scheduling:
         """Decide once for everything; return whether a conflict calls for another round."""
         with self.telemetry.span("scheduler.cycle") as span:
             situation = await self.look.at_everything()
+            cancelled = await self.dependents.cancel_broken(
+                situation.waiting, situation.dependencies
+            )
             started = time.perf_counter()
             decisions = situation.decide(self.policy, self.clock.now_ms())
             self.metrics.cycled(time.perf_counter() - started)
             acted = await self.acting.carry_out(decisions, situation, span)
             documents = _pending(decisions, situation, acted, self.clock.now_ms())
+            documents = {job: doc for job, doc in documents.items() if job not in cancelled}
             self._written = {j: doc for j, doc in self._written.items() if j in documents}
             span.set_attributes({"jobs": len(situation.queue), "held": len(documents)})
         if not acted.conflict:

@@ -13,6 +13,7 @@ from frenzy_scheduler.acting import Acting
 from frenzy_scheduler.core.decisions import Strategy
 from frenzy_scheduler.core.liveness import Watch
 from frenzy_scheduler.core.strikes import StrikeRule
+from frenzy_scheduler.dependents import Dependents
 from frenzy_scheduler.desired import Desired
 from frenzy_scheduler.documents import Documents
 from frenzy_scheduler.draining import Draining
@@ -24,6 +25,7 @@ from frenzy_scheduler.metrics import Metrics
 from frenzy_scheduler.nodes import Nodes
 from frenzy_scheduler.scheduling import Scheduling
 from frenzy_scheduler.settings import SchedulerSettings
+from frenzy_scheduler.sharing import Sharing
 from frenzy_scheduler.silence import Silence
 from frenzy_scheduler.situation import Look
 from frenzy_scheduler.timers import Timers
@@ -44,9 +46,10 @@ log = logging.getLogger(__name__)
 
 # Events after which a waiting job may be placeable. Training's progress is not among them.
 _WAKING: Final = frozenset(
-    {"planned", "requeued", "succeeded", "failed", "cancelled", "up", "changed"}
+    {"planned", "requeued", "succeeded", "failed", "cancelled", "released", "up", "changed"}
 )
 _REPORT_S: Final = 5.0
+_ACCOUNT_S: Final = 30.0
 _QUEUE: Final = "scheduler"
 
 
@@ -100,6 +103,7 @@ class Scheduler:
                     lambda s: every(settings.timer_poll_s, s, self._look_at_timers),
                     lambda s: every(settings.liveness_poll_s, s, self._look_at_nodes),
                     lambda s: every(_REPORT_S, s, self._report),
+                    lambda s: every(_ACCOUNT_S, s, self._keep_account),
                     self._push_cancelled,
                     self._relay,
                     stop=stop,
@@ -137,10 +141,14 @@ class Scheduler:
             metrics=self._metrics,
             on_change=self._wake.set,
         )
+        self._sharing = Sharing(
+            store=self.store, clock=self.clock, half_life_s=self.settings.fair_share_half_life_s
+        )
         self._look = Look(
             store=self.store,
             documents=documents,
             policy=self.policy,
+            sharing=self._sharing,
             restart_prior_s=self.settings.restart_prior_s,
             batch=self.settings.batch,
         )
@@ -156,6 +164,12 @@ class Scheduler:
             telemetry=self.telemetry,
             batch=self.settings.batch,
         )
+        dependents = Dependents(
+            store=self.store,
+            clock=self.clock,
+            leadership=self.leadership,
+            metrics=self._metrics,
+        )
         self._scheduling = Scheduling(
             store=self.store,
             clock=self.clock,
@@ -163,6 +177,7 @@ class Scheduler:
             policy=self.policy,
             look=self._look,
             acting=acting,
+            dependents=dependents,
             leadership=self.leadership,
             metrics=self._metrics,
             telemetry=self.telemetry,
@@ -280,6 +295,10 @@ class Scheduler:
         if self.leadership.held:
             health = await self.store.health()
             self._metrics.counted(await self.store.counts(), health.outbox_lag)
+
+    async def _keep_account(self) -> None:
+        if self.leadership.held:
+            await self._sharing.keep_account()
 
     async def _push_cancelled(self, stop: asyncio.Event) -> None:
         """Tell nodes at once about jobs that the gateway is stopping."""

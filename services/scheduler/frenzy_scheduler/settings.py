@@ -40,6 +40,8 @@ class SchedulerSettings(TimingSettings):
     """Evidence that a killed replica had in hand comes again after this."""
     evidence_wait_s: Seconds = 180.0
     """For how ranks of a clean node ended; far above ack_wait_s."""
+    fair_share_half_life_s: Annotated[float, Field(ge=0)] = 86_400.0
+    """After this, what a project has had counts half; 0: no fair share."""
     batch: Annotated[int, Field(ge=1, le=1024)] = 32
     """Store calls in flight at once."""
 

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Final, TypeVar
 
 from frenzy_scheduler.batches import batches
+from frenzy_scheduler.core.admission import Ledger
 from frenzy_scheduler.core.continuing import continuable, may_be_stopped
 from frenzy_scheduler.core.cycle import cycle
 from frenzy_scheduler.core.decisions import (
@@ -23,15 +24,20 @@ from frenzy_scheduler.core.decisions import (
     RunningJob,
     Strategy,
 )
+from frenzy_scheduler.core.dependencies import Found, blocked
 from frenzy_scheduler.core.snapshot import Snapshot
+from frenzy_scheduler.dependents import depended_on
 from frenzy_scheduler.documents import Documents
+from frenzy_scheduler.sharing import Sharing
 from frenzy_shared.domain.cluster import (
     ClusterSnapshot,
+    NodeRecord,
     kinds_digest,
     owner_token,
     summarize_kinds,
 )
-from frenzy_shared.domain.ids import JobId
+from frenzy_shared.domain.eligibility import eligible_nodes
+from frenzy_shared.domain.ids import JobId, NodeId, ProjectName
 from frenzy_shared.domain.job import PLACED, JobRecord, JobState, StopReason
 from frenzy_shared.domain.plan import ResourcePlan
 from frenzy_shared.errors import InvalidSpec, NotFound
@@ -57,10 +63,17 @@ class Situation:
     running: Sequence[RunningJob]
     snapshot: Snapshot
     returning: Mapping[str, JobId]
+    ledger: Ledger
+    dependencies: Found
 
     def decide(self, policy: Strategy, now_ms: int) -> list[Decision]:
         """Run one cycle; nothing is acted on."""
-        return cycle(self.queue, self.snapshot, now_ms, policy, self.running)
+        return cycle(self.queue, self.snapshot, now_ms, policy, self.running, ledger=self.ledger)
+
+    @property
+    def waiting(self) -> list[JobRecord]:
+        """Return the records of the jobs that hold nothing."""
+        return [record for record in self.records.values() if record.state is JobState.QUEUED]
 
     @property
     def jobs(self) -> dict[JobId, QueuedJob | RunningJob]:
@@ -76,39 +89,50 @@ class Look:
     store: StateStore
     documents: Documents
     policy: Strategy
+    sharing: Sharing
     restart_prior_s: float
     batch: int
 
     async def at_everything(self) -> Situation:
-        """Return the situation now; placed jobs are read only for strategies that look ahead."""
-        waiting = await self.store.jobs_in(_QUEUED)
+        """Return the situation now.
+
+        Placed jobs are read only for strategies that look ahead, and where quotas are.
+        """
+        waiting, terms = await asyncio.gather(self.store.jobs_in(_QUEUED), self.sharing.terms())
         looks_ahead = isinstance(self.policy, Allocator)
-        placed = await self.store.jobs_in(PLACED) if looks_ahead else []
+        placed = await self.store.jobs_in(PLACED) if looks_ahead or terms.limited else ()
         leaving = [record for record in placed if self._stops and _gives_back(record)]
         held = [record for record in placed if record not in leaving]
         cluster, returning = _as_if_given_back(await self.store.cluster(), leaving)
-        digest = kinds_digest(summarize_kinds(cluster.nodes))
-        prices = _Prices.of(placed, self.restart_prior_s)
+        around = _Surroundings(
+            nodes=cluster.nodes,
+            digest=kinds_digest(summarize_kinds(cluster.nodes)),
+            prices=_Prices.of(placed, self.restart_prior_s),
+            standings=self.sharing.standings(terms, (*waiting, *placed), cluster),
+            dependencies=await depended_on(self.store, waiting),
+        )
         queue: list[QueuedJob] = []
         running: list[RunningJob | None] = []
         for some in batches([*waiting, *leaving], self.batch):
-            queue += await asyncio.gather(*(self._queued(one, digest, prices) for one in some))
-        for some in batches(held, self.batch):
-            running += await asyncio.gather(*(self._running(one, prices) for one in some))
+            queue += await asyncio.gather(*(self._queued(one, around) for one in some))
+        for some in batches(held if looks_ahead else (), self.batch):
+            running += await asyncio.gather(*(self._running(one, around) for one in some))
         return Situation(
             records={record.id: record for record in (*waiting, *placed)},
             queue=queue,
             running=[job for job in running if job is not None],
             snapshot=Snapshot.of(cluster),
             returning=returning,
+            ledger=terms.ledger(held),
+            dependencies=around.dependencies,
         )
 
     @property
     def _stops(self) -> bool:
         return isinstance(self.policy, Allocator) and self.policy.preemptive
 
-    async def _queued(self, record: JobRecord, digest: str, prices: "_Prices") -> QueuedJob:
-        found = await self.documents.plans(record, digest)
+    async def _queued(self, record: JobRecord, around: "_Surroundings") -> QueuedJob:
+        found = await self.documents.plans(record, around.digest)
         plans, refused = found.plans, found.refused
         spec = await self._spec(record)
         if spec is not None:
@@ -122,10 +146,15 @@ class Look:
             refused=refused,
             not_before_ms=record.not_before_ms,
             message=record.message or found.message,
-            progress=_progress(record, spec, prices),
+            progress=_progress(record, spec, around.prices),
+            project=record.project,
+            priority=record.priority,
+            standing=around.standings[record.project],
+            blocked=blocked(record, around.dependencies),
+            nodes=around.nodes_for(spec),
         )
 
-    async def _running(self, record: JobRecord, prices: "_Prices") -> RunningJob | None:
+    async def _running(self, record: JobRecord, around: "_Surroundings") -> RunningJob | None:
         if record.placement is None:
             return None
         try:
@@ -141,7 +170,7 @@ class Look:
             plans, _ = continuable(found, record, spec)
             preemptible = may_be_stopped(record, spec)
         ending = record.state is JobState.STOPPING
-        progress = _progress(record, spec, prices, own)
+        progress = _progress(record, spec, around.prices, own)
         return RunningJob(
             id=record.id,
             sequence=record.sequence,
@@ -151,6 +180,10 @@ class Look:
             placed_ms=record.placed_ms or record.updated_ms,
             preemptible=preemptible,
             progress=replace(progress, steps_left=0.0) if ending else progress,
+            project=record.project,
+            priority=record.priority,
+            standing=around.standings[record.project],
+            nodes=around.nodes_for(spec),
         )
 
     async def _spec(self, record: JobRecord) -> JobSpec | None:
@@ -159,6 +192,20 @@ class Look:
         except (NotFound, InvalidSpec) as error:
             log.warning("job %s is not touched: %s", record.id, error.message)
             return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Surroundings:
+    """What one job's part in a situation is made from besides its own records."""
+
+    nodes: Sequence[NodeRecord]
+    digest: str  # of the cluster's kinds
+    prices: "_Prices"
+    standings: Mapping[ProjectName, float]
+    dependencies: Found
+
+    def nodes_for(self, spec: JobSpec | None) -> frozenset[NodeId] | None:
+        return None if spec is None else eligible_nodes(spec.resources.node_pins, self.nodes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,6 +62,7 @@ class NodeRecord:
     devices: tuple[Device, ...]
     reason: str = ""
     updated_ms: int = 0
+    labels: tuple[tuple[str, str], ...] = ()  # what its operator calls it; by key
     drain: str = ""
     strikes: tuple[Strike, ...] = ()  # the latest, oldest first
 

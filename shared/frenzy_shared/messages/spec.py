@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from frenzy_shared.domain.continuation import Elasticity
+from frenzy_shared.domain.eligibility import NodePins
 from frenzy_shared.domain.ids import is_name
 from frenzy_shared.domain.plan import ActivationCheckpointing, Precision
 from frenzy_shared.errors import FieldProblem, InvalidSpec
@@ -81,6 +82,14 @@ class Resources(_Section):
     """GPU memory: "24GB..80GB", "24GB..", "..80GB", or a minimum such as "24GB"."""
     kinds: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """GPU kinds that may be used, as `frenzy nodes` shows them."""
+    exclude_kinds: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """GPU kinds that must not be used."""
+    nodes: Annotated[tuple[str, ...], Field(strict=False, max_length=256)] = ()
+    """Nodes that may be used; the job waits while they are away."""
+    exclude_nodes: Annotated[tuple[str, ...], Field(strict=False, max_length=256)] = ()
+    """Nodes that must not be used."""
+    node_labels: Annotated[dict[str, str], Field(max_length=64, default_factory=dict)]
+    """Labels that every node of the job must have, as `frenzy nodes -o json` shows them."""
     gpus: Annotated[int, Field(ge=1, le=65_536)] | None = None
     """Exactly so many GPUs."""
     max_gpus: Annotated[int, Field(ge=1, le=65_536)] | None = None
@@ -94,6 +103,12 @@ class Resources(_Section):
     micro_batch_size: Annotated[int, Field(ge=1, le=65_536)] | None = None
     """Sequences per GPU in one forward pass."""
 
+    @property
+    def node_pins(self) -> NodePins:
+        """Return what is fixed about nodes."""
+        labels = tuple(sorted(self.node_labels.items()))
+        return NodePins(nodes=self.nodes, exclude=self.exclude_nodes, labels=labels)
+
     @field_validator("gpu_memory")
     @classmethod
     def _range(cls, text: str | None) -> str | None:
@@ -105,6 +120,16 @@ class Resources(_Section):
     def _counts_agree(self) -> Self:
         if self.gpus and self.max_gpus and self.gpus > self.max_gpus:
             raise ValueError(f"gpus ({self.gpus}) is above max_gpus ({self.max_gpus})")
+        return self
+
+    @model_validator(mode="after")
+    def _something_is_left(self) -> Self:
+        for allowed, left_out, what in (
+            (self.kinds, self.exclude_kinds, "kinds"),
+            (self.nodes, self.exclude_nodes, "nodes"),
+        ):
+            if allowed and set(allowed) <= set(left_out):
+                raise ValueError(f"exclude_{what} leaves nothing of {what}: {', '.join(allowed)}")
         return self
 
 
@@ -188,7 +213,13 @@ class JobSpec(_Section):
     resources: Resources = Resources()
     """Pins. Whatever is absent, Frenzy decides."""
     priority: Annotated[int, Field(ge=0, le=100)] = 50
-    """0 to 100; higher goes first under policies that look at it."""
+    """0 to 100; higher goes first. A point is worth an hour of waiting."""
+    depends_on: Annotated[tuple[str, ...], Field(strict=False, max_length=64)] = ()
+    """Jobs of the same project, by id or name, that must succeed before this one starts. If one
+    of them does not, this job is cancelled. A name stands for the newest job of that name.
+    """
+    depends_on_end: Literal["success", "any"] = "success"
+    """`any`: start when they are over, however they ended."""
     preemptible: bool | None = None
     """Whether Frenzy may stop the job at a checkpoint for another one, or to resize it. Without
     it: yes for the built-in trainer if `checkpoint.resume`; for a script once it has reported a

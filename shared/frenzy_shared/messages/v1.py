@@ -38,11 +38,12 @@ class AttemptPhase(StrEnum):
 
 
 class HeldAttempt(Wire):
-    """One attempt that a node still knows about."""
+    """One attempt that a node still knows about, and the devices of its ranks there."""
 
     job: Name
     attempt: Annotated[int, Field(ge=1)]
     phase: AttemptPhase
+    devices: tuple[str, ...] = ()
 
 
 class Heartbeat(Wire):
@@ -54,6 +55,7 @@ class Heartbeat(Wire):
     address: str
     devices: tuple[Device, ...]
     attempts: tuple[HeldAttempt, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 class RankAssignment(Wire):
@@ -221,6 +223,43 @@ class ExplainReply(Wire):
     error: str = ""
 
 
+class ReconcileRequest(Wire):
+    """Ask the leader what differs between the store, its history and the nodes, in SAFE MODE."""
+
+    apply: bool = False
+
+
+class Difference(Wire):
+    """One thing that the store says wrongly: what it says, and what becomes of it."""
+
+    entity: str  # "job:<id>" | "node:<id>"
+    store: str
+    repair: str
+
+
+class Reconciliation(Wire):
+    """What differs. ``applied``: the store was put right and takes changes again.
+
+    ``silent`` names nodes that have not said what they hold; ``count`` counts all differences,
+    ``differences`` shows the first of them. ``safe_mode`` is why the store is in SAFE MODE, ""
+    when it is not.
+    """
+
+    safe_mode: str = ""
+    count: int = 0
+    differences: tuple[Difference, ...] = ()
+    silent: tuple[str, ...] = ()
+    applied: bool = False
+    refused: str = ""  # why it was not applied although that was asked for
+
+
+class ReconcileReply(Wire):
+    """The leader's answer; exactly one of the two is set."""
+
+    result: Reconciliation | None = None
+    error: str = ""
+
+
 REGISTRY: dict[str, type[Wire]] = {
     "heartbeat": Heartbeat,
     "desired_set": DesiredSet,
@@ -231,6 +270,8 @@ REGISTRY: dict[str, type[Wire]] = {
     "plan_reply": PlanReply,
     "explain_request": ExplainRequest,
     "explain_reply": ExplainReply,
+    "reconcile_request": ReconcileRequest,
+    "reconcile_reply": ReconcileReply,
 }
 
 

@@ -17,25 +17,29 @@ def keeping_precedence(policy: Allocator, view: View) -> Mapping[JobId, Resource
 
     Each repetition protects one running job more, so there are at most as many as jobs run.
     """
+    kept: dict[JobId, ResourcePlan] = {}
     targets = policy.allocate(view)
-    while policy.preemptive and (wronged := set(_wronged(view, targets))):
+    while policy.preemptive and (wronged := dict(_wronged(view, targets))):
+        kept |= wronged
         running = [
             replace(job, preemptible=False) if job.id in wronged else job for job in view.running
         ]
         view = replace(view, running=running)
         targets = policy.allocate(view)
-    return targets
+    return {**targets, **kept}
 
 
-def _wronged(view: View, targets: Mapping[JobId, ResourcePlan]) -> Iterator[JobId]:
-    """Yield running jobs that lose something for which only lower priorities get more."""
+def _wronged(
+    view: View, targets: Mapping[JobId, ResourcePlan]
+) -> Iterator[tuple[JobId, ResourcePlan]]:
+    """Yield running jobs, with their plans, that lose to jobs of lower priority only."""
     losers = [job for job in view.running if job.changeable and _loses(job, view, targets)]
     if not losers:
         return
     gains = _highest_gains(view, targets)
     for job in losers:
-        if gains.get(job.placement.kind, job.priority) < job.priority:
-            yield job.id
+        if gains.get(job.placement.kind, job.priority) < job.priority and job.plan is not None:
+            yield job.id, job.plan
 
 
 def _loses(job: RunningJob, view: View, targets: Mapping[JobId, ResourcePlan]) -> bool:
@@ -45,9 +49,9 @@ def _loses(job: RunningJob, view: View, targets: Mapping[JobId, ResourcePlan]) -
         return False  # owners may ask for theirs back, whatever their priority
     if not all(view.snapshot.has_node(kind, node) for node in job.placement.nodes):
         return False
-    if target is None or job.plan is None:
+    if target is None:
         return True
-    return target.speed.step_s > job.plan.speed.step_s
+    return job.plan is not None and target.speed.step_s > job.plan.speed.step_s
 
 
 def _highest_gains(view: View, targets: Mapping[JobId, ResourcePlan]) -> dict[str, int]:
