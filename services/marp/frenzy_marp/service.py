@@ -9,7 +9,9 @@ from typing import Final
 from pydantic import ValidationError
 
 from frenzy_marp.core.correction import corrected
+from frenzy_marp.core.learning_runs import is_over
 from frenzy_marp.core.planner import plan_job
+from frenzy_marp.learning import Learner, framework_of
 from frenzy_marp.metrics import Metrics
 from frenzy_marp.settings import MarpSettings
 from frenzy_shared import crashpoints
@@ -22,7 +24,7 @@ from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.domain.transitions import transition
 from frenzy_shared.errors import FrenzyError, InvalidSpec, Unavailable
 from frenzy_shared.messages import subjects
-from frenzy_shared.messages.codec import to_json
+from frenzy_shared.messages.codec import from_json, to_json
 from frenzy_shared.messages.envelope import CloudEvent, short_kind
 from frenzy_shared.messages.setup import training_setup
 from frenzy_shared.messages.spec import JobSpec
@@ -33,7 +35,6 @@ from frenzy_shared.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
-_DURABLE: Final = "marp"
 _QUEUE: Final = "marp"
 _TO_PLAN: Final = frozenset({"submitted", "replanned"})
 
@@ -48,17 +49,19 @@ class Marp:
     settings: MarpSettings
     telemetry: Telemetry
     _metrics: Metrics = field(init=False)
+    _learner: Learner = field(init=False)
 
     def __post_init__(self) -> None:
         """Register metrics; nothing runs yet."""
         self._metrics = Metrics(self.telemetry.registry)
+        self._learner = Learner(state=self.state, metrics=self._metrics)
 
     async def run(self, stop: asyncio.Event | None = None) -> None:
         """Serve until ``stop`` or a signal."""
         async with AsyncExitStack() as stack:
             events = await self.bus.consume(
                 subjects.EVENTS_STREAM,
-                _DURABLE,
+                subjects.MARP_DURABLE,
                 self.on_event,
                 filter_subject=subjects.JOB_EVENTS,
             )
@@ -70,7 +73,7 @@ class Marp:
             )
 
     async def on_event(self, message: Message) -> None:
-        """Plan the job that an event says needs it; other events are ignored.
+        """Plan the job that an event says needs it; learn from an attempt that is over.
 
         Raises:
             Poison: the message is not an event of a job.
@@ -79,8 +82,11 @@ class Marp:
         try:
             event = CloudEvent.decode(message.payload)
             kind = short_kind(event.type)
-        except (ValidationError, IndexError) as error:
-            raise Poison(f"not an event: {error}") from None
+            seen = from_json(JobRecord, event.data["record"])
+        except (ValidationError, IndexError, KeyError) as error:
+            raise Poison(f"not an event of a job: {error!r}") from None
+        if is_over(seen):
+            await self._learn(seen)
         if kind not in _TO_PLAN:
             return
         job = JobId(event.subject.removeprefix("job:"))
@@ -111,7 +117,8 @@ class Marp:
                 ).encode()
 
     async def refresh(self) -> None:
-        """Plan jobs that no event announced, and waiting jobs whose cluster has changed."""
+        """Read what was learned; plan jobs that no event announced, or whose cluster changed."""
+        await self._learner.refresh()
         kinds = await self._kinds()
         digest = kinds_digest(kinds)
         waiting = await self.state.jobs_in(frozenset({JobState.SUBMITTED, JobState.QUEUED}))
@@ -123,6 +130,16 @@ class Marp:
             except Exception:  # one job that cannot be planned must not stop all others
                 log.exception("job %s could not be planned", record.id, extra={"job": record.id})
 
+    async def _learn(self, record: JobRecord) -> None:
+        """Note how an attempt went. What cannot be learned from must not hold up events."""
+        try:
+            plans = await self.state.plans(record.id)
+            await self._learner.note(record, plans, await self._kinds())
+        except Unavailable:
+            raise
+        except (FrenzyError, ValidationError) as error:
+            log.warning("nothing is learned from job %s: %s", record.id, error)
+
     async def _renew(self, record: JobRecord, digest: str, kinds: tuple[KindSummary, ...]) -> None:
         if record.state is JobState.SUBMITTED:
             await self._plan_submitted(record)
@@ -133,6 +150,8 @@ class Marp:
 
     async def _plan_submitted(self, record: JobRecord) -> None:
         kinds = await self._kinds()
+        if is_over(record):  # before its plans are replaced, in case its event comes later
+            await self._learn(record)
         try:
             plans = await self._plans_of(record, await self.state.plans(record.id), kinds)
         except FrenzyError as error:
@@ -166,16 +185,22 @@ class Marp:
         spec = await self.state.spec(record.id)
         if spec is None:
             raise InvalidSpec(f"job {record.id} has no specification")
-        correction = corrected(record, earlier, kinds)
-        return self._plans(JobSpec.model_validate(spec), kinds, correction)
+        demanded = corrected(record, earlier, kinds)
+        return self._plans(JobSpec.model_validate(spec), kinds, demanded)
 
     def _plans(
-        self, spec: JobSpec, kinds: tuple[KindSummary, ...], correction: float = 1.0
+        self, spec: JobSpec, kinds: tuple[KindSummary, ...], demanded: float = 0.0
     ) -> PlanSet:
         started = self.clock.monotonic()
         outcome = "error"
         try:
-            plans = plan_job(training_setup(spec), kinds, correction=correction)
+            plans = plan_job(
+                training_setup(spec),
+                kinds,
+                demanded=demanded,
+                experience=self._learner.experience,
+                framework=framework_of(spec),
+            )
             outcome = "feasible" if plans.feasible else "infeasible"
         except FrenzyError as error:
             outcome = error.code

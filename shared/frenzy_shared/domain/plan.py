@@ -46,7 +46,8 @@ class MemoryEstimate:
 
     ``allocated`` is torch's max_memory_allocated, ``reserved`` the allocator's, ``device`` what
     NVML will show, ``required`` the smallest capacity on which the run survives. ``moment`` names
-    where in the step the peak is; ``terms`` add up to ``allocated.expected``.
+    where in the step the peak is; ``terms`` add up to ``allocated.expected``, a learned correction
+    included, which may be negative. ``runs`` is how many finished attempts that was learned from.
     """
 
     allocated: Band
@@ -55,7 +56,8 @@ class MemoryEstimate:
     required: Band
     moment: str
     terms: tuple[MemoryTerm, ...]
-    mode: str  # "analytical", "frenzy-2024", ...
+    mode: str  # "analytical", "learned", "frenzy-2024", ...
+    runs: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,10 @@ class ParallelismPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedEstimate:
-    """Predicted speed of one plan. ``parts_s`` split ``step_s`` (compute, optimizer, ...)."""
+    """Predicted speed of one plan. ``parts_s`` split ``step_s`` (compute, optimizer, ...).
+
+    ``correction`` is the factor on all of them that ``runs`` finished attempts taught.
+    """
 
     step_s: float
     tokens_per_s: float
@@ -97,6 +102,21 @@ class SpeedEstimate:
     energy_joules: float
     model_flops_utilization: float
     parts_s: tuple[tuple[str, float], ...] = ()
+    correction: float = 1.0
+    runs: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostEstimate:
+    """What a plan takes beside its devices, bytes: RAM of one rank's process, disk of the job.
+
+    ``ram`` and ``disk`` name the parts and add up.
+    """
+
+    ram_bytes: int
+    disk_bytes: int
+    ram: tuple[MemoryTerm, ...] = ()
+    disk: tuple[MemoryTerm, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +125,7 @@ class ResourcePlan:
 
     ``single_node`` says that the gang must not be split over nodes (tensor parallelism).
     ``deepspeed_config`` and ``environment`` are complete: a rank needs nothing else.
+    ``oom_probability`` is of running out of device memory; ``pinned`` are the pins that shaped it.
     """
 
     id: PlanId
@@ -116,6 +137,9 @@ class ResourcePlan:
     speed: SpeedEstimate
     deepspeed_config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    oom_probability: float | None = None
+    pinned: tuple[str, ...] = ()
+    host: HostEstimate | None = None
     why: str = ""  # one sentence: what makes this plan better or worse than the ones beside it
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from frenzy_marp.core.frenzy_2024 import published_parameters, published_peak
+from frenzy_marp.core.learning_errors import Correction
 from frenzy_marp.core.memory import operators as op
 from frenzy_marp.core.memory.blocks import Shape
 from frenzy_marp.core.memory.estimate import (
@@ -17,11 +18,13 @@ from frenzy_marp.core.memory.predictor import Peak
 from frenzy_marp.core.memory.profiles import block_profile, ends_profile
 from frenzy_marp.core.memory.states import states
 from frenzy_marp.core.memory.tape import Tape
+from frenzy_shared.domain import structure
 from frenzy_shared.domain.model import Attention, Family, ModelArchitecture
 from frenzy_shared.domain.plan import ActivationCheckpointing, MemoryTerm
 
 LLAMA = ModelArchitecture(
     family=Family.LLAMA,
+    structure=structure.LLAMA,
     hidden_size=64,
     num_layers=2,
     num_heads=4,
@@ -30,8 +33,10 @@ LLAMA = ModelArchitecture(
     intermediate_size=160,
     vocab_size=512,
     max_positions=None,
+    rotary_dim=16,
     tied_embeddings=False,
     attention_bias=False,
+    output_bias=False,
     mlp_bias=False,
     activation="silu",
 )
@@ -40,6 +45,7 @@ LLAMA = ModelArchitecture(
 def test_the_published_formula_by_hand():
     model = ModelArchitecture(
         family=Family.GPT2,
+        structure=structure.GPT2,
         hidden_size=2,
         num_layers=1,
         num_heads=1,
@@ -48,8 +54,10 @@ def test_the_published_formula_by_hand():
         intermediate_size=8,
         vocab_size=3,
         max_positions=4,
+        rotary_dim=0,
         tied_embeddings=True,
         attention_bias=True,
+        output_bias=True,
         mlp_bias=True,
         activation="gelu_new",
     )
@@ -163,8 +171,10 @@ def test_gradients_by_stage():
 
 @pytest.mark.parametrize("capability", ["", "8.0", "10.0"])
 @pytest.mark.parametrize("capacity", [0, 10**9, 2**30 + 1, 85_899_345_920, 10**14 + 7])
-@pytest.mark.parametrize("correction", [1.0, 1.37, 4.0])
-def test_room_is_the_inverse_of_what_is_required(capability, capacity, correction):
+@pytest.mark.parametrize("factor", [0.25, 0.77, 1.0, 1.37, 4.0])
+@pytest.mark.parametrize("above", [0.0, 0.05, 0.9])
+def test_room_is_the_inverse_of_what_is_required(capability, capacity, factor, above):
+    correction = Correction(factor=factor, above=above)
     traits = DeviceTraits(emulated=not capability, compute_capability=capability, ranks=2)
     room = room_bytes(capacity, traits, correction=correction)
     needed = required_bytes(room + 1, traits, correction=correction)
@@ -179,7 +189,9 @@ def test_an_emulated_device_has_neither_context_nor_allocator():
     assert memory.reserved == memory.device == memory.required == memory.allocated
     assert memory.required.high == required_bytes(1_000_000, emulated)
     real = DeviceTraits(emulated=False, compute_capability="8.0", ranks=2)
-    bigger = estimate(peak, real, correction=1.5)
+    bigger = estimate(peak, real, correction=Correction(factor=1.5))
     assert bigger.allocated.expected == sum(t.size_bytes for t in bigger.terms) == 1_500_000
-    assert bigger.required.high == required_bytes(1_000_000, real, correction=1.5)
+    assert bigger.required.high == required_bytes(
+        1_000_000, real, correction=Correction(factor=1.5)
+    )
     assert bigger.required.high > 1024**3  # context, communicator, workspace

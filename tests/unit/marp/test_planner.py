@@ -128,7 +128,7 @@ def test_instances_of_a_partitioned_gpu_are_used_alone():
 def test_a_correction_moves_to_more_memory():
     demand = setup(model="gpt2-mini", resources={"max_gpus": 1})
     before = plan_job(demand, CLUSTER).plans
-    after = plan_job(demand, CLUSTER, correction=3.0).plans
+    after = plan_job(demand, CLUSTER, demanded=3.0).plans
     assert all(p.memory.allocated.expected * 1.049 < p.memory.required.high for p in after)
     smallest = {p.kind: p.parallelism.micro_batch_size for p in before}
     for plan in after:

@@ -4,16 +4,19 @@ from itertools import product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.learning import run
 from tests.support.planning import MIB, emulated, gpu, setup
 
 from frenzy_marp.core.candidates import divisors, gpu_model, precision_of
 from frenzy_marp.core.deepspeed_config import bucket_elements
+from frenzy_marp.core.learning import Experience, Lessons
+from frenzy_marp.core.learning_runs import Framework, conditions, shape_of
 from frenzy_marp.core.memory.analytical import floor_of, predict_peak
 from frenzy_marp.core.memory.blocks import element_bytes
 from frenzy_marp.core.memory.estimate import DeviceTraits, required_bytes
-from frenzy_marp.core.planner import plan_job
+from frenzy_marp.core.planner import NO_EXPERIENCE, plan_job
 from frenzy_marp.core.speed import estimate_speed, pace
-from frenzy_shared.domain.plan import ActivationCheckpointing, ParallelismPlan
+from frenzy_shared.domain.plan import ActivationCheckpointing, ParallelismPlan, Precision
 
 
 def every_plan(demand, kind, precision):
@@ -55,12 +58,13 @@ def peak_of(demand, kind, plan):
     ).allocated
 
 
-def brute_force(demand, kind, correction):
+def brute_force(demand, kind, demanded=0.0, experience=NO_EXPERIENCE):
     """Return the seconds of the fastest fitting plan by devices, where more devices help."""
     card = gpu_model(kind)
     precision = precision_of(card, demand.pins)
     bucket = bucket_elements(demand.model)
     speed = pace(demand, kind, card, precision, bucket)
+    lessons = Lessons(experience, demand, Framework.TRAINER)
     best = {}
     for plan in every_plan(demand, kind, precision):
         allocated = peak_of(demand, kind, plan)
@@ -79,8 +83,10 @@ def brute_force(demand, kind, correction):
             compute_capability=kind.compute_capability,
             ranks=plan.data,
         )
-        if required_bytes(allocated, traits, correction=correction) <= kind.memory_bytes:
-            total_s = estimate_speed(demand, plan, kind, card, speed).total_s
+        memory, slowness = lessons.about(plan, kind.kind, emulated=kind.emulated)
+        memory = memory.at_least(demanded)
+        if required_bytes(allocated, traits, correction=memory) <= kind.memory_bytes:
+            total_s = estimate_speed(demand, plan, kind, card, speed, correction=slowness).total_s
             best[plan.data] = min(total_s, best.get(plan.data, total_s))
     kept = {}
     for devices in sorted(best):
@@ -89,12 +95,14 @@ def brute_force(demand, kind, correction):
     return kept
 
 
-def found(demand, kind, correction):
-    plans = plan_job(demand, [kind], correction=correction).plans
+def found(demand, kind, demanded=0.0, experience=NO_EXPERIENCE):
+    plans = plan_job(demand, [kind], demanded=demanded, experience=experience).plans
+    lessons = Lessons(experience, demand, Framework.TRAINER)
     for plan in plans:
-        assert plan.memory.allocated.expected == round(
-            peak_of(demand, kind, plan.parallelism) * correction
-        )
+        how = plan.parallelism
+        memory, _ = lessons.about(how, kind.kind, emulated=kind.emulated)
+        factor = max(memory.factor, demanded)
+        assert plan.memory.allocated.expected == round(peak_of(demand, kind, how) * factor)
     return {plan.device_count: plan.speed.total_s for plan in plans}
 
 
@@ -116,7 +124,7 @@ pins = st.fixed_dictionaries(
     length=st.sampled_from([16, 256]),
     attention=st.sampled_from(["sdpa", "eager"]),
     mib=st.integers(4, 200),
-    correction=st.sampled_from([1.0, 1.6]),
+    correction=st.sampled_from([0.0, 1.6]),
     steps=st.sampled_from([None, 1, 50]),
 )
 def test_on_small_devices_nothing_better_is_missed(
@@ -147,7 +155,7 @@ def test_on_gpus_nothing_better_is_missed(model, batch, length, gib, capability)
     kind = gpu(
         "Tesla T4" if capability == "7.5" else "NVIDIA A30", gib, 4, 4, capability=capability
     )
-    assert found(demand, kind, 1.0) == brute_force(demand, kind, 1.0)
+    assert found(demand, kind) == brute_force(demand, kind)
 
 
 def test_more_micro_steps_never_take_less_time():
@@ -170,3 +178,34 @@ def test_kinds_that_share_a_search_get_what_they_would_get_alone():
         alone = plan_job(demand, [kind]).plans
         assert {p.id for p in alone} == {p.id for p in together if p.kind == kind.kind}
         assert all(p.memory.required.high <= kind.memory_bytes // MIB * MIB for p in alone)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(
+    batch=st.sampled_from([4, 6, 12]),
+    mib=st.integers(8, 120),
+    ratios=st.lists(st.sampled_from([0.6, 0.9, 1.5]), min_size=8, max_size=8),
+    slowness=st.lists(st.sampled_from([0.4, 1.0, 3.0]), min_size=8, max_size=8),
+)
+def test_with_experience_nothing_better_is_missed(batch, mib, ratios, slowness):
+    demand = setup(model="gpt2-tiny", sequence_length=256, global_batch_size=batch)
+    kind = emulated("any", mib, 6)
+    plans = every_plan(demand, kind, Precision.BF16)
+    known = {
+        conditions(
+            demand,
+            plan,
+            framework=Framework.TRAINER,
+            kind=kind.kind,
+            emulated=True,
+            shape=shape_of(demand),
+        )
+        for plan in plans
+    }
+    in_order = sorted(known, key=lambda each: each.group)
+    runs = [
+        run(number, ratio=ratio, slowness=slow, conditions=each)
+        for number, (each, ratio, slow) in enumerate(zip(in_order, ratios, slowness, strict=False))
+    ]
+    experience = Experience(runs * 4)
+    assert found(demand, kind, 0.0, experience) == brute_force(demand, kind, 0.0, experience)

@@ -15,13 +15,16 @@ from typing import Final
 from frenzy_marp.core.candidates import gpu_model, precision_of
 from frenzy_marp.core.deepspeed_config import deepspeed_config
 from frenzy_marp.core.ladder import Demand
+from frenzy_marp.core.learning import Experience, Lessons
+from frenzy_marp.core.learning_runs import Framework
 from frenzy_marp.core.memory.analytical import predict_peak
-from frenzy_marp.core.memory.estimate import estimate
+from frenzy_marp.core.memory.estimate import estimate, oom_probability
 from frenzy_marp.core.refusals import (
     excluded,
     missing_kinds,
     no_precision,
     no_split,
+    pinned,
     relaxations,
     too_large,
     unsupported_degrees,
@@ -36,6 +39,7 @@ from frenzy_shared.domain.plan import PlanSet, RefusedPlan, ResourcePlan
 from frenzy_shared.units import format_bytes
 
 MAX_PLANS: Final = 32
+NO_EXPERIENCE: Final = Experience()
 _CUDA_ENVIRONMENT: Final = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 
 
@@ -63,7 +67,8 @@ class _Question:
 
     setup: TrainingSetup
     kinds: tuple[KindSummary, ...]
-    correction: float
+    lessons: Lessons
+    demanded: float
     _demands: dict[Pins, Demand] = field(default_factory=dict[Pins, Demand])
 
     def offer(self, kind: KindSummary, gpu: GpuModel, pins: Pins) -> Offer | None:
@@ -71,28 +76,37 @@ class _Question:
         precision = precision_of(gpu, pins)
         if precision is None:
             return None
-        return Offer(self._demand(pins), kind, gpu, precision, self.correction)
+        return Offer(self._demand(pins), kind, gpu, precision, self.lessons, self.demanded)
 
     def _demand(self, pins: Pins) -> Demand:
         found = self._demands.get(pins)
         if found is None:
+            largest = max(kind.memory_bytes for kind in self.kinds)
             found = self._demands[pins] = Demand(
                 self.setup,
                 pins,
                 most_devices=max(kind.total for kind in self.kinds),
-                most_bytes=max(kind.memory_bytes for kind in self.kinds),
+                most_bytes=int(largest / self.lessons.least_factor),
             )
         return found
 
 
 def plan_job(
-    setup: TrainingSetup, kinds: Sequence[KindSummary], *, correction: float = 1.0
+    setup: TrainingSetup,
+    kinds: Sequence[KindSummary],
+    *,
+    demanded: float = 0.0,
+    experience: Experience = NO_EXPERIENCE,
+    framework: Framework = Framework.TRAINER,
 ) -> PlanSet:
     """Return ranked plans for the kinds of a cluster, and what was refused and why.
 
-    ``correction`` multiplies predicted memory (learned from an earlier attempt).
+    ``demanded`` is the least factor on predicted memory that the job's own last attempt calls for
+    (0: none);
+    ``experience`` is what the attempts of all jobs have taught.
     """
-    question = _Question(setup, tuple(kinds), correction)
+    lessons = Lessons(experience, setup, framework)
+    question = _Question(setup, tuple(kinds), lessons, demanded)
     refused = [*unsupported_degrees(setup.pins), *missing_kinds(question.kinds, setup.pins)]
     fitting: list[_Found] = []
     if not unsupported_degrees(setup.pins):
@@ -141,7 +155,8 @@ def _refusal(question: _Question, offer: Offer) -> RefusedPlan:
         cuda=not offer.emulated,
         single_step=setup.optimizer_steps == 1,
     )
-    memory = estimate(peak, offer.traits(plan.data), correction=offer.correction)
+    correction, _ = offer.corrections(nearest.option)
+    memory = estimate(peak, offer.traits(plan.data), correction=correction)
     return too_large(offer.kind, plan, memory, _culprit(question, offer))
 
 
@@ -200,17 +215,22 @@ def _resource_plan(found: _Found, best: _Found) -> ResourcePlan:
     plan = offer.plan(choice)
     # Nothing overlaps with gathering on a CPU: looking ahead would only cost memory.
     prefetch = 0 if offer.emulated else plan.reduce_bucket_elements
-    peak = choice.ladder.peak(choice.index)
+    traits = offer.traits(plan.data)
+    correction, slowness = offer.corrections(choice.ladder.option)
+    memory = estimate(choice.ladder.peak(choice.index), traits, correction=correction)
+    expected = memory.allocated.expected
     return ResourcePlan(
         id=_identity(offer, choice),
         kind=offer.kind.kind,
         device_count=plan.data,
         single_node=False,
         parallelism=plan,
-        memory=estimate(peak, offer.traits(plan.data), correction=offer.correction),
-        speed=estimate_speed(setup, plan, offer.kind, offer.gpu, offer.pace),
+        memory=memory,
+        speed=estimate_speed(setup, plan, offer.kind, offer.gpu, offer.pace, correction=slowness),
         deepspeed_config=deepspeed_config(setup, plan, prefetch=prefetch),
         environment={} if offer.emulated else _CUDA_ENVIRONMENT,
+        oom_probability=oom_probability(expected, offer.kind.memory_bytes, traits, correction),
+        pinned=pinned(setup.pins),
         why=_why(found, best),
     )
 
@@ -218,13 +238,18 @@ def _resource_plan(found: _Found, best: _Found) -> ResourcePlan:
 def _why(found: _Found, best: _Found) -> str:
     mine, least = found.choice, best.choice
     offer = found.offer
-    assumed = f"; {offer.kind.kind} is not in the catalogue: {offer.gpu.sources}"
-    flag = assumed if offer.gpu.assumed else ""
-    if found is best:
-        return f"fastest: {mine.total_s:.0f} s on {mine.devices} x {offer.kind.kind}{flag}"
-    slower = mine.total_s / least.total_s
-    hours = slower * mine.devices / least.devices
-    return f"{slower:.2f} times the time of the fastest, {hours:.2f} times its device-hours{flag}"
+    notes: list[str] = []
+    if offer.gpu.assumed:
+        notes.append(f"{offer.kind.kind} is not in the catalogue: {offer.gpu.sources}")
+    pins = pinned(offer.demand.pins)
+    if pins:
+        notes.append(f"pinned by you: {', '.join(pins)}")
+    text = f"fastest: {mine.total_s:.0f} s on {mine.devices} x {offer.kind.kind}"
+    if found is not best:
+        slower = mine.total_s / least.total_s
+        hours = slower * mine.devices / least.devices
+        text = f"{slower:.2f} times the time of the fastest, {hours:.2f} times its device-hours"
+    return "; ".join([text, *notes])
 
 
 def _summary(refused: list[RefusedPlan], kinds: tuple[KindSummary, ...]) -> str:

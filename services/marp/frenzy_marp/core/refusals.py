@@ -34,6 +34,19 @@ def relaxations(pins: Pins) -> Iterator[tuple[str, Pins]]:
             yield name, relaxed
 
 
+def pinned(pins: Pins) -> tuple[str, ...]:
+    """Return the names of all pins that are set."""
+    others = {
+        "resources.kinds": pins.kinds,
+        "resources.exclude_kinds": pins.exclude_kinds,
+        "resources.gpu_memory": pins.min_device_memory_bytes or pins.max_device_memory_bytes,
+        "resources.tensor": pins.tensor,
+        "resources.pipeline": pins.pipeline,
+    }
+    named = tuple(name for name, value in others.items() if value)
+    return (*named, *(name for name, _ in relaxations(pins)))
+
+
 def unsupported_degrees(pins: Pins) -> tuple[RefusedPlan, ...]:
     """Refuse tensor and pipeline degrees above 1, which this release does not run."""
     found: list[RefusedPlan] = []
@@ -71,6 +84,8 @@ def excluded(kind: KindSummary, pins: Pins) -> RefusedPlan | None:
     pin = reason = ""
     if pins.kinds and kind.kind not in pins.kinds:
         pin, reason = "resources.kinds", f"not among the pinned kinds: {', '.join(pins.kinds)}"
+    elif kind.kind in pins.exclude_kinds:
+        pin, reason = "resources.exclude_kinds", "the job's specification excludes it"
     elif pins.min_device_memory_bytes is not None and size < pins.min_device_memory_bytes:
         pin = "resources.gpu_memory"
         reason = (

@@ -7,19 +7,24 @@ compares with trying everything.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 
 from frenzy_marp.core.candidates import Option, device_limit, parallelism
 from frenzy_marp.core.ladder import Demand, Ladder
+from frenzy_marp.core.learning import Lessons
+from frenzy_marp.core.learning_errors import Correction
 from frenzy_marp.core.memory.analytical import COUNTABLE
 from frenzy_marp.core.memory.blocks import element_bytes
 from frenzy_marp.core.memory.estimate import DeviceTraits, room_bytes
 from frenzy_marp.core.speed import Gang, Pace, pace
 from frenzy_shared.catalog.gpus import GpuModel
 from frenzy_shared.domain.cluster import KindSummary
-from frenzy_shared.domain.plan import ParallelismPlan, Precision
+from frenzy_shared.domain.plan import ActivationCheckpointing, ParallelismPlan, Precision
+
+# What learned corrections differ by: more than one device, ZeRO stage, checkpointing.
+_PlanShape = tuple[bool, int, ActivationCheckpointing]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +43,20 @@ class Choice:
 
 @dataclass(frozen=True)
 class Offer:
-    """One kind of device as a job sees it. ``correction`` multiplies predicted memory."""
+    """One kind of device as a job sees it, with what runs on it have taught.
+
+    ``demanded`` is the least factor on predicted memory that the job's last attempt calls for.
+    """
 
     demand: Demand
     kind: KindSummary
     gpu: GpuModel
     precision: Precision
-    correction: float
+    lessons: Lessons
+    demanded: float
+    _terms: dict[_PlanShape, tuple[int, float]] = field(
+        default_factory=dict[_PlanShape, tuple[int, float]]
+    )
 
     @property
     def element(self) -> int:
@@ -73,9 +85,25 @@ class Offer:
         capability = self.kind.compute_capability
         return DeviceTraits(emulated=self.emulated, compute_capability=capability, ranks=devices)
 
-    def room(self, devices: int) -> int:
-        """Return the most allocated bytes with which a plan fits."""
-        return self._room_of_several if devices > 1 else self._room_of_one
+    def corrections(self, option: Option) -> tuple[Correction, Correction]:
+        """Return what runs have taught about an option's memory and time, on this kind."""
+        plan = parallelism(option, option.micro_batches[0], self.precision, self.demand.bucket)
+        memory, time = self.lessons.about(plan, self.kind.kind, emulated=self.emulated)
+        return memory.at_least(self.demanded), time
+
+    def room(self, option: Option) -> int:
+        """Return the most allocated bytes with which an option fits."""
+        return self._terms_of(option)[0]
+
+    def total_s(self, gang: Gang, option: Option, index: int) -> float:
+        """Return the seconds of a run with one of the option's micro-batches."""
+        micro_steps = option.share // option.micro_batches[index]
+        return gang.total_s(
+            option.zero_stage,
+            micro_steps,
+            recomputes=option.recomputes,
+            slowness=self._terms_of(option)[1],
+        )
 
     def ladders(self) -> Iterator[tuple[Ladder, ...]]:
         """Yield the options for each number of devices that the kind has, ascending."""
@@ -84,17 +112,16 @@ class Offer:
             if devices <= limit:
                 yield found
 
-    @cached_property
-    def _room_of_one(self) -> int:
-        return self._room(1)
-
-    @cached_property
-    def _room_of_several(self) -> int:
-        return self._room(2)
-
-    def _room(self, devices: int) -> int:
-        room = room_bytes(self.kind.memory_bytes, self.traits(devices), correction=self.correction)
-        return min(room, COUNTABLE)
+    def _terms_of(self, option: Option) -> tuple[int, float]:
+        """Return the room for an option, and by how much it is slower than predicted."""
+        shape = (option.devices > 1, option.zero_stage, option.checkpointing)
+        found = self._terms.get(shape)
+        if found is None:
+            memory, time = self.corrections(option)
+            capacity, traits = self.kind.memory_bytes, self.traits(option.devices)
+            room = room_bytes(capacity, traits, correction=memory)
+            found = self._terms[shape] = (min(room, COUNTABLE), time.factor)
+        return found
 
 
 def front(offer: Offer) -> list[Choice]:
@@ -112,7 +139,7 @@ def front(offer: Offer) -> list[Choice]:
 def fits_at_all(offer: Offer) -> bool:
     """Tell whether any option fits."""
     return any(
-        ladder.largest_fit(offer.room(ladder.option.devices)) is not None
+        ladder.largest_fit(offer.room(ladder.option)) is not None
         for ladders in offer.ladders()
         for ladder in ladders
     )
@@ -126,26 +153,20 @@ def nearest_miss(offer: Offer) -> Ladder | None:
 
 def _fastest(offer: Offer, ladders: tuple[Ladder, ...], best_s: float) -> Choice | None:
     """Return the fastest plan that takes less than ``best_s``; of equals the first."""
-    devices = ladders[0].option.devices
-    room, gang = offer.room(devices), offer.pace.on(devices)
+    gang = offer.pace.on(ladders[0].option.devices)
     bounded = [
-        (_total_s(gang, ladder.option, -1), order, ladder)
+        (offer.total_s(gang, ladder.option, -1), order, ladder)
         for order, ladder in enumerate(ladders)
-        if ladder.least <= room
+        if ladder.least <= offer.room(ladder.option)
     ]
     found: Choice | None = None
     for bound_s, _, ladder in sorted(bounded):
         if bound_s >= best_s:
             break
-        index = ladder.largest_fit(room)
+        index = ladder.largest_fit(offer.room(ladder.option))
         if index is None:
             continue
-        total_s = _total_s(gang, ladder.option, index)
+        total_s = offer.total_s(gang, ladder.option, index)
         if total_s < best_s:
             found, best_s = Choice(ladder, index, total_s), total_s
     return found
-
-
-def _total_s(gang: Gang, option: Option, index: int) -> float:
-    micro_steps = option.share // option.micro_batches[index]
-    return gang.total_s(option.zero_stage, micro_steps, recomputes=option.recomputes)

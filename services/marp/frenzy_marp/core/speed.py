@@ -1,15 +1,16 @@
 """A first speed model: roofline compute, optimizer bandwidth, ring communication.
 
 Ranking is what it is for; absolute times are within tens of per cent at best. Every constant is
-a prior: nothing is learned from runs yet.
+a prior; what finished runs teach comes on top (``core/learning.py``).
 """
 
 from dataclasses import dataclass
 from typing import Final
 
+from frenzy_marp.core.learning_errors import NOTHING_LEARNED, Correction
 from frenzy_shared.catalog.gpus import GpuModel
 from frenzy_shared.domain.cluster import KindSummary
-from frenzy_shared.domain.model import Attention, Family, ModelArchitecture, TrainingSetup
+from frenzy_shared.domain.model import Attention, ModelArchitecture, TrainingSetup
 from frenzy_shared.domain.plan import (
     ActivationCheckpointing,
     ParallelismPlan,
@@ -26,7 +27,7 @@ _POWER_OF_BOARD: Final = 0.8  # drawn while training
 _BYTES_PER_OPTIMIZED_PARAMETER: Final = 32  # reads and writes of AdamW in fp32
 _PASSES_OVER_ACTIVATIONS: Final = 3  # written, read, and their gradients
 _PARTS: Final = ("compute", "launch", "optimizer", "communication")
-_OPERATORS_PER_LAYER: Final = {Family.GPT2: 90, Family.LLAMA: 150}  # forward and backward
+_OPERATORS_PER_LAYER: Final = (90, 150)  # forward and backward: plain, and with a gated MLP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +99,15 @@ class Gang:
             self._communication_s(stage, micro_steps, recomputes=recomputes),
         )
 
-    def total_s(self, stage: int, micro_steps: int, *, recomputes: bool) -> float:
-        """Return the seconds of the whole run; more micro-steps never take less."""
+    def total_s(
+        self, stage: int, micro_steps: int, *, recomputes: bool, slowness: float = 1.0
+    ) -> float:
+        """Return the seconds of the whole run; more micro-steps never take less.
+
+        ``slowness`` is what runs have taught: observed over predicted time of a step.
+        """
         step_s = sum(self.parts_s(stage, micro_steps, recomputes=recomputes))
-        return self.pace.start_up_s + self.pace.steps * step_s
+        return self.pace.start_up_s + self.pace.steps * step_s * slowness
 
     def _communication_s(self, stage: int, micro_steps: int, *, recomputes: bool) -> float:
         """Add up collectives.
@@ -124,7 +130,7 @@ def pace(
     model = setup.model
     element = 4 if precision is Precision.FP32 else 2
     rates = _rates(setup, precision, kind, gpu)
-    launch_s = _OPERATORS_PER_LAYER[model.family] * model.num_layers * rates.operator_s
+    launch_s = _OPERATORS_PER_LAYER[model.structure.gated] * model.num_layers * rates.operator_s
     network = min(gpu.link, _NETWORK_BYTES_S)
     return Pace(
         compute_s=(
@@ -145,14 +151,21 @@ def pace(
 
 
 def estimate_speed(
-    setup: TrainingSetup, plan: ParallelismPlan, kind: KindSummary, gpu: GpuModel, pace: Pace
+    setup: TrainingSetup,
+    plan: ParallelismPlan,
+    kind: KindSummary,
+    gpu: GpuModel,
+    pace: Pace,
+    *,
+    correction: Correction = NOTHING_LEARNED,
 ) -> SpeedEstimate:
     """Predict the time of a step, split into parts, and of the whole run."""
-    parts_s = pace.on(plan.data).parts_s(
+    predicted_s = pace.on(plan.data).parts_s(
         plan.zero_stage,
         plan.gradient_accumulation_steps,
         recomputes=plan.activation_checkpointing is ActivationCheckpointing.FULL,
     )
+    parts_s = tuple(part * correction.factor for part in predicted_s)
     step_s = sum(parts_s)
     total_s = pace.start_up_s + pace.steps * step_s
     ranks = plan.world_size
@@ -165,6 +178,8 @@ def estimate_speed(
         energy_joules=ranks * total_s * gpu.board_power_w * _POWER_OF_BOARD,
         model_flops_utilization=training_flops(setup) / (ranks * peak_flops * step_s),
         parts_s=tuple(zip(_PARTS, parts_s, strict=True)),
+        correction=correction.factor,
+        runs=correction.runs,
     )
 
 
@@ -174,7 +189,9 @@ def training_flops(setup: TrainingSetup) -> float:
     2 per weight and token, plus 4 s per attention channel, halved where attention is causal.
     """
     model = setup.model
-    weights = _layer_weights(model) * model.num_layers + model.vocab_size * model.hidden_size
+    weights = (
+        model.layer_matrix_parameters * model.num_layers + model.vocab_size * model.hidden_size
+    )
     causal = 0.5 if setup.attention is Attention.SDPA else 1.0
     inner = model.num_heads * model.head_dim
     scores = 4 * model.num_layers * inner * setup.sequence_length * causal
@@ -221,9 +238,3 @@ def _compute_s(setup: TrainingSetup, element: int, rates: _Rates, *, recomputed:
     tokens = setup.sequence_length * setup.global_batch_size
     moved = tokens * width * element * model.num_layers * _PASSES_OVER_ACTIVATIONS
     return max(training_flops(setup) * recomputed / rates.flops, moved / rates.bandwidth)
-
-
-def _layer_weights(model: ModelArchitecture) -> int:
-    inner = (2 * model.num_heads + 2 * model.num_kv_heads) * model.head_dim
-    matrices = 3 if model.family is Family.LLAMA else 2
-    return model.hidden_size * (inner + matrices * model.intermediate_size)

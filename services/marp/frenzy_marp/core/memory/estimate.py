@@ -3,14 +3,15 @@
 from dataclasses import dataclass
 from typing import Final
 
+from frenzy_marp.core.learning_errors import NOTHING_LEARNED, Correction
 from frenzy_marp.core.memory.predictor import Peak
 from frenzy_shared.domain.plan import Band, MemoryEstimate, MemoryTerm
 from frenzy_shared.units import GIB, KIB, MIB
 
-CORRECTION_TERM: Final = "correction from earlier runs"
+CORRECTION_TERM: Final = "correction from earlier runs"  # what the job's own last attempt demands
+LEARNED_TERM: Final = "learned from finished runs"
 
-# Verified against real runs: benchmarks/memory. The constant covers scalars of tiny models.
-_RELATIVE_ERROR: Final = 0.05
+# Covers the scalars of tiny models; the relative error is `Correction`'s.
 _ABSOLUTE_ERROR: Final = 128 * KIB
 
 # CUDA only, and priors until runs report. Context and lazily loaded kernels: 0.47 GiB on A100
@@ -27,7 +28,8 @@ _WORKSPACE: Final = 32 * MIB
 _RESERVED_PER_ALLOCATED: Final = 1 / 0.94
 # Fragments that even a full allocator cannot give back: an allowance, not a measurement.
 _UNRELEASABLE: Final = 0.03
-_SETTLED_WITHIN: Final = 4  # bytes that rounding can be off
+_SETTLED_WITHIN: Final = 16  # bytes that rounding can be off, with a correction of a quarter
+_AROUND_ERROR: Final = 0.1  # standard error of context, communicator and workspace, of their sum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,18 +41,20 @@ class DeviceTraits:
     ranks: int
 
 
-def estimate(peak: Peak, traits: DeviceTraits, *, correction: float = 1.0) -> MemoryEstimate:
-    """Return the estimate for one device kind; ``correction`` multiplies what was predicted.
+def estimate(
+    peak: Peak, traits: DeviceTraits, *, correction: Correction = NOTHING_LEARNED
+) -> MemoryEstimate:
+    """Return the estimate for one device kind; ``correction`` changes what was predicted.
 
     An emulated device has neither allocator nor context: there all four are the allocated bytes,
     and a run survives on a device of ``required`` bytes.
     """
-    expected = round(peak.allocated * correction)
+    expected = round(peak.allocated * correction.factor)
     terms = peak.terms
     if expected != peak.allocated:
-        learned = expected - peak.allocated
-        terms = (*terms, MemoryTerm(name=CORRECTION_TERM, size_bytes=learned))
-    allocated = _band(expected)
+        name = CORRECTION_TERM if correction.demanded else LEARNED_TERM
+        terms = (*terms, MemoryTerm(name=name, size_bytes=expected - peak.allocated))
+    allocated = _band(expected, correction)
     around = _around(traits)
     if traits.emulated:
         reserved = device = required = allocated
@@ -65,17 +69,44 @@ def estimate(peak: Peak, traits: DeviceTraits, *, correction: float = 1.0) -> Me
         required=required,
         moment=peak.moment,
         terms=terms,
-        mode="analytical",
+        mode="learned" if correction.runs else "analytical",
+        runs=correction.runs,
     )
 
 
-def required_bytes(allocated: int, traits: DeviceTraits, *, correction: float = 1.0) -> int:
+def uncorrected(memory: MemoryEstimate) -> int:
+    """Return the allocated bytes that were predicted before any correction."""
+    corrections = (CORRECTION_TERM, LEARNED_TERM)
+    learned = sum(term.size_bytes for term in memory.terms if term.name in corrections)
+    return memory.allocated.expected - learned
+
+
+def room_ratio(allocated: int, capacity: int, traits: DeviceTraits) -> float:
+    """Return how many times ``allocated`` bytes fill a device, with what lies around them."""
+    if traits.emulated:
+        return capacity / allocated
+    return (capacity - _around(traits)) / (1 + _UNRELEASABLE) / allocated
+
+
+def oom_probability(
+    allocated: int, capacity: int, traits: DeviceTraits, correction: Correction
+) -> float:
+    """Return the probability that a run of ``allocated`` expected bytes outgrows its device."""
+    blur = 0.0 if traits.emulated else _AROUND_ERROR * _around(traits) / allocated
+    return correction.chance_beyond(room_ratio(allocated, capacity, traits), blur)
+
+
+def required_bytes(
+    allocated: int, traits: DeviceTraits, *, correction: Correction = NOTHING_LEARNED
+) -> int:
     """Return ``estimate(...).required.high`` without the rest: what the search compares."""
-    high = _band(round(allocated * correction)).high
+    high = _band(round(allocated * correction.factor), correction).high
     return high if traits.emulated else int(high * (1 + _UNRELEASABLE)) + _around(traits)
 
 
-def room_bytes(capacity: int, traits: DeviceTraits, *, correction: float = 1.0) -> int:
+def room_bytes(
+    capacity: int, traits: DeviceTraits, *, correction: Correction = NOTHING_LEARNED
+) -> int:
     """Return the most allocated bytes that a device of ``capacity`` survives; -1 when none.
 
     The inverse of ``required_bytes``: solved for real numbers, then settled for whole bytes.
@@ -83,7 +114,7 @@ def room_bytes(capacity: int, traits: DeviceTraits, *, correction: float = 1.0) 
     around = 0 if traits.emulated else _around(traits)
     beside = 1.0 if traits.emulated else 1 + _UNRELEASABLE
     high = (capacity - around) / beside - _ABSOLUTE_ERROR
-    near = int(high / (1 + _RELATIVE_ERROR) / correction)
+    near = int(high / (1 + correction.above) / correction.factor)
     below, above = max(-1, near - _SETTLED_WITHIN), max(0, near + _SETTLED_WITHIN)
     while above - below > 1:
         middle = (below + above) // 2
@@ -101,9 +132,10 @@ def _around(traits: DeviceTraits) -> int:
     return context + _WORKSPACE + (_COMMUNICATOR if traits.ranks > 1 else 0)
 
 
-def _band(expected: int) -> Band:
-    margin = int(expected * _RELATIVE_ERROR) + _ABSOLUTE_ERROR
-    return Band(low=max(0, expected - margin), expected=expected, high=expected + margin)
+def _band(expected: int, correction: Correction) -> Band:
+    below = int(expected * correction.below) + _ABSOLUTE_ERROR
+    above = int(expected * correction.above) + _ABSOLUTE_ERROR
+    return Band(low=max(0, expected - below), expected=expected, high=expected + above)
 
 
 def _shifted(band: Band, factor: float, constant: int) -> Band:
