@@ -14,7 +14,7 @@ from frenzy.job import AsyncJob, Job
 from frenzy.transport import AsyncTransport, Transport
 from frenzy_shared.domain.job import JobState
 from frenzy_shared.domain.plan import PlanSet
-from frenzy_shared.messages.http import JobList, JobView, NodeView, VersionView
+from frenzy_shared.messages.http import JobList, JobView, NodeTokenView, NodeView, VersionView
 
 _PAGE_SIZE = 100
 
@@ -22,7 +22,8 @@ _PAGE_SIZE = 100
 class Client:
     """A connection to one Frenzy server.
 
-    Without arguments it uses FRENZY_URL and FRENZY_TOKEN, then what ``frenzy up`` wrote.
+    Without arguments it uses FRENZY_URL, FRENZY_TOKEN and FRENZY_CA (a file of certificates for a
+    server whose own is not of a public authority), then what ``frenzy up`` wrote.
     Errors are ``FrenzyError`` subclasses; calls are retried where that is safe (it always is:
     submits carry an idempotency key).
     """
@@ -32,14 +33,18 @@ class Client:
         url: str | None = None,
         token: str | None = None,
         *,
+        ca: str | None = None,
         retry: Retry | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        server = config.resolve(url, token)
+        server = config.resolve(url, token, ca)
         self.url = server.url
         self._retry = retry or Retry()
         self._http = httpx.Client(
-            base_url=server.url, headers=_headers(server.token), transport=transport
+            base_url=server.url,
+            headers=_headers(server.token),
+            transport=transport,
+            verify=server.verify(),
         )
         self._io = Transport(self._http)
 
@@ -112,6 +117,16 @@ class Client:
         """Say that nothing runs on a silent node; its jobs start elsewhere at once."""
         return self._io.run(operations.confirm_dead(self._retry, node))
 
+    def node_token(self, *, node: str = "", expires_in_s: float = 900.0) -> NodeTokenView:
+        """Make a one-time token with which a machine becomes a node."""
+        return self._io.run(
+            operations.node_token(self._retry, node=node, expires_in_s=expires_in_s)
+        )
+
+    def revoke_node(self, node: str) -> None:
+        """Shut a node out: its connections end at once."""
+        self._io.run(operations.revoke_node(self._retry, node))
+
     def version(self) -> VersionView:
         """Return the server's version."""
         return self._io.run(operations.version(self._retry))
@@ -135,14 +150,18 @@ class AsyncClient:
         url: str | None = None,
         token: str | None = None,
         *,
+        ca: str | None = None,
         retry: Retry | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        server = config.resolve(url, token)
+        server = config.resolve(url, token, ca)
         self.url = server.url
         self._retry = retry or Retry()
         self._http = httpx.AsyncClient(
-            base_url=server.url, headers=_headers(server.token), transport=transport
+            base_url=server.url,
+            headers=_headers(server.token),
+            transport=transport,
+            verify=server.verify(),
         )
         self._io = AsyncTransport(self._http)
 
@@ -209,6 +228,16 @@ class AsyncClient:
     async def confirm_dead(self, node: str) -> NodeView:
         """Say that nothing runs on a silent node; its jobs start elsewhere at once."""
         return await self._io.run(operations.confirm_dead(self._retry, node))
+
+    async def node_token(self, *, node: str = "", expires_in_s: float = 900.0) -> NodeTokenView:
+        """Make a one-time token with which a machine becomes a node."""
+        return await self._io.run(
+            operations.node_token(self._retry, node=node, expires_in_s=expires_in_s)
+        )
+
+    async def revoke_node(self, node: str) -> None:
+        """Shut a node out: its connections end at once."""
+        await self._io.run(operations.revoke_node(self._retry, node))
 
     async def version(self) -> VersionView:
         """Return the server's version."""

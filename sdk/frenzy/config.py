@@ -4,6 +4,7 @@ The user file is ``$XDG_CONFIG_HOME/frenzy/config.toml`` (mode 0600; ``frenzy up
 
     url = "http://127.0.0.1:8642"
     token = "frz_..."
+    ca = "/path/to/ca.pem"      # only where the server's certificate is not of a public authority
 """
 
 import json
@@ -11,20 +12,46 @@ import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from frenzy_shared.errors import Misconfigured
+from frenzy_shared.files import write_private
+
+if TYPE_CHECKING:
+    import ssl
 
 DEFAULT_URL: Final = "http://127.0.0.1:8642"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """One server. ``source`` says where the address came from."""
+    """One server. ``source`` says where the address came from.
+
+    ``ca`` is a file of certificates that the server's must be signed by; empty: the system's.
+    """
 
     url: str
     token: str
     source: str
+    ca: str = ""
+
+    def verify(self) -> "ssl.SSLContext | bool":
+        """Return what httpx checks the server's certificate by.
+
+        Raises:
+            Misconfigured: the file cannot be used.
+        """
+        if not self.ca:
+            return True
+        import ssl  # noqa: PLC0415 - `frenzy --help` must not pay for it
+
+        try:
+            return ssl.create_default_context(cafile=self.ca)
+        except OSError as error:  # ssl.SSLError is one
+            raise Misconfigured(
+                f"the certificates in {self.ca} cannot be used: {error}",
+                suggestions=("check FRENZY_CA, or `ca` in the configuration file",),
+            ) from None
 
 
 def user_file() -> Path:
@@ -33,13 +60,13 @@ def user_file() -> Path:
     return Path(base) / "frenzy" / "config.toml"
 
 
-def resolve(url: str | None = None, token: str | None = None) -> Server:
-    """Find the server; a token from the user file is used only for the URL it was written for.
+def resolve(url: str | None = None, token: str | None = None, ca: str | None = None) -> Server:
+    """Find the server; token and certificates of the user file are for its own URL only.
 
     Raises:
         Misconfigured: the user file is unreadable, or the URL is not http(s).
     """
-    stored_url, stored_token = _read(user_file())
+    stored_url, stored_token, stored_ca = _read(user_file())
     chosen, source = next(
         (value, source)
         for value, source in (
@@ -53,29 +80,32 @@ def resolve(url: str | None = None, token: str | None = None) -> Server:
     if not chosen.startswith(("http://", "https://")):
         raise Misconfigured(f"{source}: {chosen!r} is not a URL; write for example {DEFAULT_URL}")
     chosen = chosen.rstrip("/")
-    secret = token or os.environ.get("FRENZY_TOKEN")
-    if not secret and stored_token and chosen == (stored_url or "").rstrip("/"):
-        secret = stored_token
-    return Server(url=chosen, token=secret or "", source=source)
+    ours = chosen == stored_url.rstrip("/")
+    return Server(
+        url=chosen,
+        token=token or os.environ.get("FRENZY_TOKEN") or (stored_token if ours else ""),
+        ca=ca or os.environ.get("FRENZY_CA") or (stored_ca if ours else ""),
+        source=source,
+    )
 
 
-def save(path: Path, url: str, token: str) -> None:
+def save(path: Path, url: str, token: str, ca: str = "") -> None:
     """Write a configuration file that only its owner can read, all or nothing."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write("# Written by `frenzy up`; keep it private.\n")
-        file.write(f"url = {json.dumps(url)}\ntoken = {json.dumps(token)}\n")
-    aside.replace(path)
+    lines = ["# Written by `frenzy up`; keep it private."]
+    lines += [f"{name} = {json.dumps(text)}" for name, text in (("url", url), ("token", token))]
+    lines += [f"ca = {json.dumps(ca)}"] if ca else []
+    write_private(path, "\n".join(lines) + "\n")
 
 
-def _read(path: Path) -> tuple[str, str]:
+def _read(path: Path) -> tuple[str, str, str]:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return "", ""
+        return "", "", ""
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise Misconfigured(
             f"cannot read {path}: {error}", suggestions=("correct or delete that file",)
         ) from None
-    return str(document.get("url", "")), str(document.get("token", ""))
+    url, token, ca = (str(document.get(name, "")) for name in ("url", "token", "ca"))
+    return url, token, ca

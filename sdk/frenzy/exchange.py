@@ -102,6 +102,11 @@ def exchange(
 def unreachable(outcome: Lost | None) -> Unreachable:
     """Build the error for a server that gives no answer."""
     reason = outcome.reason if outcome else "no answer"
+    if "CERTIFICATE_VERIFY_FAILED" in reason:
+        return Unreachable(
+            f"the server's certificate is not trusted: {reason}",
+            suggestions=("name the cluster's authority: FRENZY_CA=/path/to/ca.pem",),
+        )
     return Unreachable(
         f"cannot reach the Frenzy server: {reason}",
         suggestions=("start one on this machine: frenzy up", "check FRENZY_URL or --url"),

@@ -8,6 +8,7 @@ from frenzy_shared.errors import Misconfigured
 
 _SERVER: Final = (
     "nats",
+    "nkeys",
     "redis",
     "fastapi",
     "uvicorn",

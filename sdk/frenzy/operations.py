@@ -20,6 +20,7 @@ from frenzy_shared.messages.http import (
     JobList,
     JobView,
     NodeList,
+    NodeTokenView,
     NodeView,
     PlanResult,
     SeriesView,
@@ -206,6 +207,18 @@ def confirm_dead(retry: Retry, node: str) -> Operation[NodeView]:
     """Say that nothing runs on a silent node."""
     call = Call(method="POST", path=f"{_node_path(node)}:confirm-dead")
     return _decode(NodeView, (yield from exchange(call, retry)))
+
+
+def node_token(retry: Retry, *, node: str, expires_in_s: float) -> Operation[NodeTokenView]:
+    """Make a one-time token with which a machine becomes a node."""
+    body = {"node": node, "expires_in_s": expires_in_s}
+    answer = yield from exchange(Call(method="POST", path="/nodes:token", json=body), retry)
+    return _decode(NodeTokenView, answer)
+
+
+def revoke_node(retry: Retry, node: str) -> Operation[None]:
+    """Shut a node out."""
+    yield from exchange(Call(method="POST", path=f"{_node_path(node)}:revoke"), retry)
 
 
 def version(retry: Retry) -> Operation[VersionView]:

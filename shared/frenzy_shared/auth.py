@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import re
 import secrets
+import ssl
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -17,12 +18,14 @@ from frenzy_shared.state.port import TokenRecord
 
 ALL_PROJECTS: Final = "*"
 
+_ENROLMENT: Final = re.compile(r"fze_([0-9a-f]{12})_([0-9a-f]{64})(?:_([0-9a-f]{64}))?")
 _FORMAT: Final = re.compile(r"frz_([0-9a-f]{12})_([0-9a-f]{64})")
 
 
 class Role(StrEnum):
     """What a token allows; each role includes the ones before it."""
 
+    NODE = "node"  # fetch blobs: what a node agent needs
     VIEWER = "viewer"  # read
     SUBMITTER = "submitter"  # submit, cancel, upload
     ADMIN = "admin"  # make tokens
@@ -49,6 +52,49 @@ class ApiToken:
     def secret_sha256(self) -> str:
         """Return the hex hash that the store keeps."""
         return hashlib.sha256(self.secret.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnrolmentToken:
+    """What makes a machine a node, once. ``fingerprint`` is of the authority that it may trust."""
+
+    id: str
+    secret: str = field(repr=False)
+    fingerprint: str = ""  # empty: the server's certificate is of a public authority
+
+    @property
+    def text(self) -> str:
+        """Return ``fze_<id>_<secret>[_<fingerprint>]``."""
+        return "_".join(filter(None, ("fze", self.id, self.secret, self.fingerprint)))
+
+    @property
+    def secret_sha256(self) -> str:
+        """Return the hex hash that is kept."""
+        return hashlib.sha256(self.secret.encode()).hexdigest()
+
+
+def new_enrolment_token(authority: str) -> EnrolmentToken:
+    """Make a token with a random id and a 256-bit secret, for an authority's fingerprint."""
+    return EnrolmentToken(
+        id=secrets.token_hex(6), secret=secrets.token_hex(32), fingerprint=authority
+    )
+
+
+def parse_enrolment_token(text: str) -> EnrolmentToken | None:
+    """Take an enrolment token apart; None when ``text`` is none."""
+    match = _ENROLMENT.fullmatch(text)
+    if match is None:
+        return None
+    return EnrolmentToken(id=match[1], secret=match[2], fingerprint=match[3] or "")
+
+
+def fingerprint(certificate: str) -> str:
+    """Return the SHA-256 of a PEM certificate, as hex.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate)).hexdigest()
 
 
 def new_token() -> ApiToken:

@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "wait": ("jobs:wait", "Wait until jobs are over; the exit code is the outcome."),
     "cancel": ("jobs:cancel", "Cancel jobs."),
     "init": ("init:init", "Create the streams on the NATS server that FRENZY_NATS_URL names."),
+    "node": ("node:node", "Make machines nodes of a cluster, and shut them out again."),
     "nodes": ("nodes:nodes", "List nodes and their GPUs, or take them out of service."),
     "simulate": (
         "simulate:simulate",

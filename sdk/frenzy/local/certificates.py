@@ -56,15 +56,6 @@ def ensure(folder: Path, names: Sequence[str], now: dt.datetime) -> Certificate:
     return found
 
 
-def fingerprint(authority: str) -> str:
-    """Return the SHA-256 of a PEM certificate, as hex.
-
-    Raises:
-        ValueError: it is none.
-    """
-    return x509.load_pem_x509_certificate(authority.encode()).fingerprint(hashes.SHA256()).hex()
-
-
 def ends(path: Path) -> dt.datetime:
     """Return when the first certificate of a PEM file ends, in UTC.
 

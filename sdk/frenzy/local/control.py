@@ -10,6 +10,7 @@ from typing import Final
 
 from frenzy import config
 from frenzy.local import credentials, servers
+from frenzy.local.doors import LOOPBACK
 from frenzy.local.files import write_json
 from frenzy.local.layout import Layout
 from frenzy.local.options import Options
@@ -46,8 +47,11 @@ def prepare(layout: Layout, options: Options) -> None:
     """
     layout.create()
     servers.require_packages()
+    host = options.listen or LOOPBACK
     if options.port:
-        require_free(options.port)
+        require_free(options.port, host)
+    if options.listen:
+        require_free(options.bus_port, host, "--bus-port")
     write_json(layout.options, options.to_json())
 
 
@@ -63,7 +67,7 @@ def start(layout: Layout) -> "subprocess.Popen[bytes]":
     with layout.log("supervisor").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "frenzy.local", str(layout.root)],
-            env=servers.child_environment(layout),
+            env=servers.child_environment(layout.temporary),
             cwd=layout.root,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -145,7 +149,9 @@ def abandon(
 
 def remember_server(layout: Layout, url: str) -> None:
     """Write the user's configuration, so that the CLI and SDK find this server."""
-    config.save(config.user_file(), url, credentials.load_or_make(layout).admin_token)
+    authority = layout.authority if url.startswith("https:") else None
+    token = credentials.load_or_make(layout).admin_token
+    config.save(config.user_file(), url, token, str(authority or ""))
 
 
 @contextmanager

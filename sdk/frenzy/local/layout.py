@@ -50,6 +50,11 @@ class Layout:
         return self.root / "tls"
 
     @property
+    def authority(self) -> Path:
+        """Return the certificate of this cluster's own authority, when it has one."""
+        return self.certificates / "ca.pem"
+
+    @property
     def options(self) -> Path:
         """Return what the present or last `up` was asked for."""
         return self.root / "options.json"

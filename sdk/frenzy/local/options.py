@@ -1,6 +1,7 @@
 """What `frenzy up` was asked for, checked."""
 
 import difflib
+import ipaddress
 import re
 import socket
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from frenzy_shared.errors import Misconfigured
 from frenzy_shared.units import GIB, MIB, parse_bytes
 
 DEFAULT_PORT: Final = 8642
+DEFAULT_BUS_PORT: Final = 4222
 SERVICES: Final = ("gateway", "marp", "scheduler")
 # Three nodes, three kinds; the middle kind is on two nodes, so that a gang can span them.
 MIXED_CLUSTER: Final = (
@@ -24,6 +26,7 @@ MIXED_CLUSTER: Final = (
 _MOST_DEVICES: Final = 256  # of one node: what its agent takes
 _LEAST_BYTES: Final = MIB
 _MOST_BYTES: Final = 1024**2 * GIB  # exact also where a store counts with 53 bits
+_LISTEN_EXAMPLE: Final = "name the address by which other machines reach this one: 10.0.0.5"
 _SET_EXAMPLE: Final = "write for example --set FRENZY_POLICY=fifo (docs/reference/settings.md)"
 _OWN_SETTINGS: Final = frozenset(
     f"FRENZY_{name}"
@@ -41,6 +44,15 @@ _OWN_SETTINGS: Final = frozenset(
         "CHECKPOINTS_DIR",
         "HTTP_HOST",
         "HTTP_PORT",
+        "HTTP_CERT",
+        "HTTP_KEY",
+        "HTTP_PLAIN",
+        "NATS_NKEY",
+        "NATS_CA",
+        "BUS_USERS",
+        "BUS_PUBLIC_URL",
+        "AUTHORITY",
+        "BLOBS_CA",
         "ADMIN_TOKEN",
     )
 )
@@ -56,6 +68,8 @@ class Options:
     """
 
     port: int = DEFAULT_PORT
+    listen: str = ""  # this machine's address for others; empty: loopback, without TLS
+    bus_port: int = DEFAULT_BUS_PORT  # of nats-server, when other machines may connect
     nodes: Mapping[str, str] = field(default_factory=dict)
     replicas: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)  # further FRENZY_* of all services
@@ -99,6 +113,40 @@ def parse_emulated(text: str) -> dict[str, str]:
     if not nodes:
         raise Misconfigured("--emulated names no device", suggestions=(_EXAMPLE,))
     return {node: ",".join(devices) for node, devices in nodes.items()}
+
+
+def device_list(text: str) -> str:
+    """Check one node's emulated devices, ``<kind>:<count>:<memory>:<speed>,...``, and return them.
+
+    Raises:
+        Misconfigured: naming the part that is wrong.
+    """
+    if not text:
+        return ""
+    pieces = (f"node:{part}" for part in text.split(","))
+    return parse_emulated(";".join(pieces))["node"]
+
+
+def parse_listen(text: str) -> str:
+    """Return the address on which other machines may reach this one; empty for loopback.
+
+    Raises:
+        Misconfigured: not one concrete address of this machine.
+    """
+    if text in ("", "localhost"):
+        return ""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        raise Misconfigured(
+            f"--listen: {text!r} is not an address", suggestions=(_LISTEN_EXAMPLE,)
+        ) from None
+    if address.is_unspecified:
+        raise Misconfigured(
+            f"--listen: {text} is every address, and a certificate names one",
+            suggestions=(_LISTEN_EXAMPLE,),
+        )
+    return "" if address.is_loopback and text == "127.0.0.1" else text
 
 
 def parse_replicas(text: str) -> dict[str, int]:

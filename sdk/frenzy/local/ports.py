@@ -1,5 +1,6 @@
 """TCP ports on loopback: stated ones must be free, others are any free ones."""
 
+import errno
 import socket
 from contextlib import ExitStack
 
@@ -16,21 +17,26 @@ def free_ports(count: int) -> list[int]:
         return [int(probe.getsockname()[1]) for probe in probes]
 
 
-def require_free(port: int) -> None:
-    """Check that a stated port can be used.
+def require_free(port: int, host: str = "127.0.0.1", option: str = "--port") -> None:
+    """Check that a stated port of this machine can be used.
 
     Raises:
-        Misconfigured: naming who has it.
+        Misconfigured: naming who has it, or the address that is not this machine's.
     """
-    with socket.socket() as probe:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         # As the server will: a port in TIME_WAIT is free, one that is listened on is not.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((host, port))
             probe.listen(1)
         except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise Misconfigured(
+                    f"{host} is not an address of this machine",
+                    suggestions=("ip address shows them",),
+                ) from None
             who = listener_of(port)
             raise Misconfigured(
                 f"port {port} is in use" + (f" by {who}" if who else f": {error.strerror}"),
-                suggestions=(f"frenzy up --port {port + 1}", "stop what uses that port"),
+                suggestions=(f"frenzy up {option} {port + 1}", "stop what uses that port"),
             ) from None

@@ -1,19 +1,21 @@
 """Tell whether a server answers."""
 
 import asyncio
+import ssl
 from contextlib import suppress
 from typing import Final
 
 from frenzy.local.child import Probe
 
 _TIMEOUT_S: Final = 2.0
+_LOOPBACK: Final = "127.0.0.1"
 
 
-def nats_ready(port: int) -> Probe:
-    """Return a probe for nats-server: it greets with INFO."""
+def nats_ready(host: str, port: int) -> Probe:
+    """Return a probe for nats-server: it greets with INFO, also before TLS."""
 
     async def probe() -> bool:
-        return (await _talk(port, b"", 5)).startswith(b"INFO")
+        return (await _talk(host, port, b"", 5)).startswith(b"INFO")
 
     return probe
 
@@ -23,28 +25,32 @@ def valkey_ready(port: int, password: str) -> Probe:
     auth = f"*2\r\n$4\r\nAUTH\r\n${len(password)}\r\n{password}\r\n".encode()
 
     async def probe() -> bool:
-        answer = await _talk(port, auth + b"*1\r\n$4\r\nPING\r\n", 12)
+        answer = await _talk(_LOOPBACK, port, auth + b"*1\r\n$4\r\nPING\r\n", 12)
         return answer == b"+OK\r\n+PONG\r\n"
 
     return probe
 
 
-def http_ready(port: int, path: str) -> Probe:
+def http_ready(
+    port: int, path: str, *, host: str = _LOOPBACK, tls: ssl.SSLContext | None = None
+) -> Probe:
     """Return a probe for an HTTP server: ``path`` answers 200."""
-    request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode()
+    request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
 
     async def probe() -> bool:
-        answer = await _talk(port, request, 12)
+        answer = await _talk(host, port, request, 12, tls)
         return answer in (b"HTTP/1.1 200", b"HTTP/1.0 200")
 
     return probe
 
 
-async def _talk(port: int, request: bytes, wanted: int) -> bytes:
-    """Send bytes to a local port and return the first of the answer; empty when it fails."""
+async def _talk(
+    host: str, port: int, request: bytes, wanted: int, tls: ssl.SSLContext | None = None
+) -> bytes:
+    """Send bytes to a port of this machine and return the first of the answer, or nothing."""
     with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
         async with asyncio.timeout(_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = await asyncio.open_connection(host, port, ssl=tls)
             try:
                 writer.write(request)
                 return await reader.readexactly(wanted)

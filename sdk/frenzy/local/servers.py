@@ -8,6 +8,7 @@ from frenzy import extras
 from frenzy.local.binaries import Server
 from frenzy.local.certificates import Certificate
 from frenzy.local.credentials import Credentials
+from frenzy.local.doors import Doors
 from frenzy.local.layout import Layout
 from frenzy_shared.bus.nats_users import UsersFile
 from frenzy_shared.errors import Misconfigured
@@ -30,21 +31,18 @@ def deploy_folder() -> Path:
     )
 
 
-def nats_command(
-    server: Server, layout: Layout, address: tuple[str, int], certificate: Certificate | None
-) -> list[str]:
+def nats_command(server: Server, layout: Layout, doors: Doors) -> list[str]:
     """Write the configuration of nats-server and return its command."""
     template = Template((deploy_folder() / "nats" / "nats.conf").read_text(encoding="utf-8"))
     store = layout.server("nats")
     store.mkdir(exist_ok=True)
     config = layout.configs / "nats.conf"
-    host, port = address
     filled = template.substitute(
         STORE_DIR=store,
-        HOST=host,
-        PORT=port,
+        HOST=doors.host,
+        PORT=doors.bus_port,
         AUTHORIZATION=f'include "{UsersFile(layout.bus_users).configuration.name}"',
-        TLS=_tls_block(certificate),
+        TLS=_tls_block(doors.certificate),
     )
     write_private(config, filled)
     return [str(server.path), "-c", str(config)]
@@ -86,13 +84,13 @@ def require_packages() -> None:
         raise extras.not_installed(names)
 
 
-def child_environment(layout: Layout) -> dict[str, str]:
+def child_environment(temporary: Path) -> dict[str, str]:
     """Return what every child inherits: how to find programs, nothing of the caller's secrets."""
     passed = ("HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
     found = {name: os.environ[name] for name in passed if name in os.environ}
     return {
         **found,
         "PATH": os.environ.get("PATH", os.defpath),
-        "TMPDIR": str(layout.temporary),
+        "TMPDIR": str(temporary),
         "PYTHONUNBUFFERED": "1",
     }

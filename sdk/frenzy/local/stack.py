@@ -9,6 +9,7 @@ from typing import Final
 from frenzy.local import binaries, identities, servers
 from frenzy.local.child import ChildSpec, Probe
 from frenzy.local.credentials import Credentials
+from frenzy.local.doors import LOOPBACK, Doors, doors_of
 from frenzy.local.layout import Layout
 from frenzy.local.options import Options
 from frenzy.local.ports import free_ports
@@ -16,15 +17,14 @@ from frenzy.local.probes import http_ready, nats_ready, valkey_ready
 from frenzy_shared.bus.nats_connection import Access
 from frenzy_shared.bus.nats_permissions import BusRole
 
-_HOST: Final = "127.0.0.1"
 _STOP_S: Final = 15.0
-# Agents are a function call away: register and notice changes at once instead of in 5 s.
 _MODULES: Final = {
     BusRole.GATEWAY: "frenzy_gateway",
     BusRole.MARP: "frenzy_marp",
     BusRole.SCHEDULER: "frenzy_scheduler",
     BusRole.NODE: "frenzy_orchestrator",
 }
+# Agents are a function call away: register and notice changes at once instead of in 5 s.
 _TIMING: Final = {"FRENZY_HEARTBEAT_S": "1"}
 
 
@@ -50,19 +50,20 @@ def build(layout: Layout, options: Options, secret: Credentials) -> Stack:
     nats = binaries.find(binaries.NATS)
     valkey = binaries.find(binaries.VALKEY)
     identities.admit(layout, options.nodes)
+    doors = doors_of(layout, options, nats_port)
     make = _Maker(
         layout=layout,
         options=options,
-        nats_url=f"nats://{_HOST}:{nats_port}",
-        redis_url=f"redis://:{secret.redis_password}@{_HOST}:{valkey_port}/0",
+        doors=doors,
+        redis_url=f"redis://:{secret.redis_password}@{LOOPBACK}:{valkey_port}/0",
     )
     return Stack(
-        url=f"http://{_HOST}:{http_port}",
+        url=doors.http_url(http_port),
         servers=(
             make.server(
                 "nats",
-                servers.nats_command(nats, layout, (_HOST, nats_port), None),
-                nats_ready(nats_port),
+                servers.nats_command(nats, layout, doors),
+                nats_ready(doors.host, doors.bus_port),
             ),
             make.server(
                 "valkey",
@@ -76,7 +77,11 @@ def build(layout: Layout, options: Options, secret: Credentials) -> Stack:
             *make.agents(),
             *make.gateways(http_port, secret),
         ),
-        nats=Access(url=make.nats_url, nkey=identities.key_file(layout, BusRole.ADMIN)),
+        nats=Access(
+            url=doors.bus_url,
+            nkey=identities.key_file(layout, BusRole.ADMIN),
+            ca=doors.authority,
+        ),
         redis_url=make.redis_url,
     )
 
@@ -85,14 +90,14 @@ def build(layout: Layout, options: Options, secret: Credentials) -> Stack:
 class _Maker:
     layout: Layout
     options: Options
-    nats_url: str
+    doors: Doors
     redis_url: str
 
     def server(self, name: str, argv: list[str], ready: Probe) -> ChildSpec:
         return ChildSpec(
             name=name,
             argv=argv,
-            environment=servers.child_environment(self.layout),
+            environment=servers.child_environment(self.layout.temporary),
             folder=self.layout.root,
             log=self.layout.log(name),
             ready=ready,
@@ -112,7 +117,7 @@ class _Maker:
                 self.layout.node(node),
                 {
                     "FRENZY_NODE": node,
-                    "FRENZY_ADDRESS": f"127.0.1.{number}",
+                    "FRENZY_ADDRESS": self.options.listen or f"127.0.1.{number}",
                     "FRENZY_EMULATED_DEVICES": devices,
                     "FRENZY_BLOBS": str(self.layout.blobs),
                     "FRENZY_CHECKPOINTS_DIR": str(self.layout.checkpoints),
@@ -130,12 +135,12 @@ class _Maker:
                 BusRole.GATEWAY,
                 self.layout.server("gateway"),
                 {
-                    "FRENZY_HTTP_HOST": _HOST,
                     "FRENZY_HTTP_PORT": str(listen),
                     "FRENZY_BLOBS": str(self.layout.blobs),
                     "FRENZY_ADMIN_TOKEN": secret.admin_token,
+                    **self.doors.gateway_settings(self.layout),
                 },
-                ready=http_ready(listen, "/readyz"),
+                ready=http_ready(listen, "/readyz", host=self.doors.host, tls=self.doors.tls()),
             )
             for name, listen in zip(names, ports, strict=True)
         ]
@@ -153,11 +158,11 @@ class _Maker:
         (metrics,) = free_ports(1)
         key = identities.key_file(self.layout, role, own.get("FRENZY_NODE", ""))
         environment = {
-            **servers.child_environment(self.layout),
+            **servers.child_environment(self.layout.temporary),
             **_TIMING,
             **self.options.settings,
-            "FRENZY_NATS_URL": self.nats_url,
             "FRENZY_NATS_NKEY": str(key),
+            **self.doors.bus_settings(),
             "FRENZY_REDIS_URL": self.redis_url,
             "FRENZY_DATA_DIR": str(data),
             "FRENZY_INSTANCE": name,

@@ -21,6 +21,7 @@ from frenzy.local.options import Options
 from frenzy.local.processes import ProcessMark, end_all
 from frenzy.local.status import ChildStatus, Phase, Status, hold
 from frenzy.local.streams import create_streams
+from frenzy_shared.bus.nats_users import UsersFile
 from frenzy_shared.errors import FrenzyError, Unavailable
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ Ready = Callable[[str], None]
 
 _NODES_UP_S: Final = 60.0
 _POLL_S: Final = 0.2
+_RELOAD_S: Final = 0.5
 _STALE_GRACE_S: Final = 15.0
 _SET_PARENT_DEATH_SIGNAL: Final = 1
 
@@ -45,6 +47,7 @@ class Supervisor:
         self._phase = Phase.STARTING
         self._detail = ""
         self._url = ""
+        self._reloading: asyncio.Future[None] | None = None
         self._me = ProcessMark.of(os.getpid())
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -67,6 +70,7 @@ class Supervisor:
                 await _cancel(starting)
             await self._stop()
         except BaseException as error:
+            self._end_reloading()
             await self._stop_children(self._children)
             self._tell(Phase.FAILED, _explain(error))
             raise
@@ -77,11 +81,12 @@ class Supervisor:
         plan = stack.build(self._layout, self._options, secret)
         self._url = plan.url
         await self._start_stage(plan.servers, "starting nats-server and valkey-server")
+        self._reloading = asyncio.ensure_future(self._reload_bus_users())
         self._tell(Phase.STARTING, "creating streams")
         await create_streams(plan.nats)
         await self._start_stage(plan.services, "starting services and agents")
         self._tell(Phase.STARTING, "waiting for nodes")
-        await self._wait_for_nodes(plan.url, secret.admin_token)
+        await self._wait_for_nodes(plan, secret.admin_token)
 
     async def _start_stage(self, specs: Sequence[ChildSpec], step: str) -> None:
         self._tell(Phase.STARTING, step)
@@ -94,9 +99,10 @@ class Supervisor:
             for task in tasks:
                 await _cancel(task)
 
-    async def _wait_for_nodes(self, url: str, token: str) -> None:
+    async def _wait_for_nodes(self, plan: stack.Stack, token: str) -> None:
         wanted = set(self._options.nodes)
-        client = AsyncClient(url, token, retry=Retry(attempts=2))
+        authority = str(plan.nats.ca or "")
+        client = AsyncClient(plan.url, token, ca=authority, retry=Retry(attempts=2))
         try:
             async with asyncio.timeout(_NODES_UP_S), client:
                 while wanted:
@@ -108,6 +114,19 @@ class Supervisor:
                 f"not UP after {_NODES_UP_S:.0f} s: {', '.join(sorted(wanted))}",
                 suggestions=(f"look into {self._layout.logs}",),
             ) from None
+
+    async def _reload_bus_users(self) -> None:
+        """Let nats-server read again who may connect, whenever a node was enrolled or revoked."""
+        path = UsersFile(self._layout.bus_users).configuration
+        known = path.stat().st_mtime_ns
+        while True:
+            await asyncio.sleep(_RELOAD_S)
+            with suppress(FileNotFoundError):
+                changed = path.stat().st_mtime_ns
+                mark = next((c.mark for c in self._children if c.spec.name == "nats"), None)
+                if changed != known and mark is not None:
+                    mark.send(signal.SIGHUP)
+                    known = changed
 
     async def _stop(self) -> None:
         """Stop in order: scheduling, training, agents and services, servers."""
@@ -127,10 +146,15 @@ class Supervisor:
             await drain(nodes, self._options.stop_grace_s)
         self._tell(Phase.STOPPING, "stopping services")
         await self._stop_children([c for c in self._children if c not in last])
+        self._end_reloading()
         self._tell(Phase.STOPPING, "stopping servers")
         await self._stop_children(last)
         self._children = []
         self._tell(Phase.STOPPED, "")
+
+    def _end_reloading(self) -> None:
+        if self._reloading is not None:
+            self._reloading.cancel()
 
     async def _stop_children(self, children: Sequence[Child]) -> None:
         await asyncio.gather(*(child.stop() for child in children))

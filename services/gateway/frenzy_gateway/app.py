@@ -10,7 +10,8 @@ from frenzy_gateway.service import GatewayService
 from frenzy_gateway.settings import GatewaySettings
 from frenzy_shared.auth import ALL_PROJECTS, Role, parse_token, token_record
 from frenzy_shared.blobs.open import open_blob_store
-from frenzy_shared.bus.nats import NatsBus, bus_access
+from frenzy_shared.bus.nats import NatsBus
+from frenzy_shared.bus.nats_connection import bus_access
 from frenzy_shared.bus.nats_permissions import BusRole, connection_name
 from frenzy_shared.clock import RandomIds, SystemClock
 from frenzy_shared.errors import Misconfigured
@@ -49,9 +50,22 @@ async def run(settings: GatewaySettings) -> None:
         )
         api = build_api(service, telemetry)
         host, port = listener.getsockname()[:2]
-        log.info("API on http://%s:%d", host, port, extra={"http_port": port})
+        log.info(
+            "API on %s://%s:%d",
+            "https" if settings.certificate else "http",
+            host,
+            port,
+            extra={"http_port": port},
+        )
         await run_until_stopped(
-            lambda stop: serve(api, listener, stop, drain_s=settings.drain_s), stop=stop
+            lambda stop: serve(
+                api,
+                listener,
+                stop,
+                drain_s=settings.drain_s,
+                certificate=settings.certificate,
+            ),
+            stop=stop,
         )
 
 

@@ -2,13 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from frenzy_gateway import submission, views
 from frenzy_gateway.callers import Caller, Callers
 from frenzy_gateway.cancellation import cancel_change, settled
+from frenzy_gateway.dependencies import find_dependencies
+from frenzy_gateway.enrolment import Enrolment
 from frenzy_gateway.operations import Operations
+from frenzy_gateway.holding import hold_change, release_change
+from frenzy_gateway.projects import Projects
 from frenzy_gateway.questions import Questions
 from frenzy_gateway.readiness import Readiness
 from frenzy_gateway.reading import Reader
@@ -16,6 +20,7 @@ from frenzy_gateway.settings import GatewaySettings
 from frenzy_shared import crashpoints
 from frenzy_shared.auth import ALL_PROJECTS
 from frenzy_shared.blobs.port import BlobStore
+from frenzy_shared.bus.nats_users import UsersFile
 from frenzy_shared.bus.port import Bus
 from frenzy_shared.clock import Clock, IdSource
 from frenzy_shared.domain.ids import JobId, ProjectName, is_name
@@ -32,12 +37,12 @@ from frenzy_shared.errors import (
 from frenzy_shared.messages import http
 from frenzy_shared.messages.setup import training_setup
 from frenzy_shared.messages.spec import JobSpec
-from frenzy_shared.state.port import Json, Result, StateStore, Status
+from frenzy_shared.state.port import Change, Json, Result, StateStore, Status
 from frenzy_shared.telemetry import traceparent
 
 log = logging.getLogger(__name__)
 
-_CANCEL_TRIES = 20  # each lost to another writer of the same job
+_CHANGE_TRIES = 20  # each lost to another writer of the same job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +86,23 @@ class GatewayService:
         return Operations(state=self.state, clock=self.clock, ids=self.ids)
 
     @property
+    def enrolment(self) -> Enrolment:
+        """Return what makes machines nodes."""
+        users = self.settings.bus_users
+        return Enrolment(
+            state=self.state,
+            clock=self.clock,
+            users=None if users is None else UsersFile(users),
+            nats_url=self.settings.bus_public_url,
+            authority=self.settings.authority,
+        )
+
+    @property
+    def projects(self) -> Projects:
+        """Return what shows and sets quotas."""
+        return Projects(state=self.state)
+
+    @property
     def questions(self) -> Questions:
         """Return what asks other services."""
         return Questions(
@@ -121,6 +143,7 @@ class GatewayService:
             submitted_by=caller.name,
             force_queue=force_queue,
             traceparent=traceparent(),
+            depends_on=await find_dependencies(self.state, name, spec, job),
         )
         await self.readiness.require_room()
         await self.validate(spec, force_queue=force_queue)
@@ -151,6 +174,7 @@ class GatewayService:
             submitted_by=caller.name,
             force_queue=force_queue,
             traceparent="",
+            depends_on=await find_dependencies(self.state, name, spec, JobId("")),
         )
         await self.validate(spec, force_queue=force_queue)
         now = self.clock.now_ms()
@@ -175,20 +199,27 @@ class GatewayService:
 
     async def cancel(self, caller: Caller, job: str) -> http.JobView:
         """Stop a job; once it is stopping or cancelled this changes nothing."""
-        operation = f"cancel:{job}:{self.ids.new_id()}"
-        for number in range(_CANCEL_TRIES):
-            record = await self.record(caller, job)
+
+        def change(record: JobRecord) -> Change | None:
             if settled(record):
-                return await self.view(record)
-            change = cancel_change(record, caller.name, self.clock.now_ms())
-            result = await self.state.apply(f"{operation}:{number}", change)
-            crashpoints.reach("gateway.after-cancel")
-            if result.ok:
-                log.info("%s cancelled job %s", caller.name, job)
-                return await self.view(await self.record(caller, job))
-            if result.status not in (Status.STALE, Status.BAD_STATE):
-                raise NotFound(f"no job {job}")
-        raise Unavailable(f"job {job} changes too quickly; try again")
+                return None
+            return cancel_change(record, caller.name, self.clock.now_ms())
+
+        view = await self._change(caller, job, "cancel", change)
+        crashpoints.reach("gateway.after-cancel")
+        return view
+
+    async def hold(self, caller: Caller, job: str) -> http.JobView:
+        """Keep a waiting job from starting until it is released."""
+        return await self._change(
+            caller, job, "hold", lambda record: hold_change(record, caller.name)
+        )
+
+    async def release(self, caller: Caller, job: str) -> http.JobView:
+        """Let a job that was held back start again."""
+        return await self._change(
+            caller, job, "release", lambda record: release_change(record, caller.name)
+        )
 
     async def record(self, caller: Caller, job: str) -> JobRecord:
         """Return a job's record; ``NotFound`` when there is none that the caller may see."""
@@ -269,6 +300,28 @@ class GatewayService:
         return views.nodes_view(await self.state.cluster())
 
     # -- inside -------------------------------------------------------------------------------
+
+    async def _change(
+        self,
+        caller: Caller,
+        job: str,
+        verb: str,
+        change_of: Callable[[JobRecord], Change | None],
+    ) -> http.JobView:
+        """Change a job as it is now; again when somebody else was faster. None: nothing to do."""
+        operation = f"{verb}:{job}:{self.ids.new_id()}"
+        for number in range(_CHANGE_TRIES):
+            record = await self.record(caller, job)
+            change = change_of(record)
+            if change is None:
+                return await self.view(record)
+            result = await self.state.apply(f"{operation}:{number}", change)
+            if result.ok:
+                log.info("%s: %s job %s", caller.name, verb, job)
+                return await self.view(await self.record(caller, job))
+            if result.status not in (Status.STALE, Status.BAD_STATE):
+                raise NotFound(f"no job {job}")
+        raise Unavailable(f"job {job} changes too quickly; try again")
 
     def _writable(self, caller: Caller, project: str) -> ProjectName:
         name = submission.check_project(project)

@@ -1,10 +1,11 @@
 """Settings of the gateway, read from FRENZY_* environment variables."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, model_validator
 
+from frenzy_shared.addresses import is_loopback
 from frenzy_shared.settings import Seconds, ServiceSettings
 from frenzy_shared.units import GIB, MIB
 
@@ -20,6 +21,18 @@ class GatewaySettings(ServiceSettings):
     """Address that the API listens on."""
     http_port: Annotated[int, Field(ge=0, le=65_535)] = 8642
     """Port of the API; 0: any free one, which the log names."""
+    http_cert: Path | None = None
+    """PEM of the API's certificate and its chain; empty: no TLS, which is for loopback only."""
+    http_key: Path | None = None
+    """PEM of the certificate's key."""
+    http_plain: bool = False
+    """Serve without TLS off loopback: behind a proxy that ends TLS on this machine's network."""
+    bus_users: Path | None = None
+    """File of those who may use the bus, where the gateway runs beside nats-server; it enrols."""
+    bus_public_url: str = ""
+    """Address of nats-server as other machines reach it; given to nodes that enrol."""
+    authority: Path | None = None
+    """PEM of the cluster's certificate authority, which nodes that enrol may trust."""
     blobs: str = ""
     """Folder of bundles and data; empty: `<data_dir>/blobs`."""
     admin_token: SecretStr | None = None
@@ -46,6 +59,25 @@ class GatewaySettings(ServiceSettings):
     """Used share of the store's memory above which submissions get 503."""
     drain_s: Annotated[float, Field(ge=0, le=5)] = 0.5
     """At a stop: how long to serve on while readiness already says no."""
+
+    @model_validator(mode="after")
+    def _no_plain_text_off_this_machine(self) -> Self:
+        if (self.http_cert is None) != (self.http_key is None):
+            raise ValueError("FRENZY_HTTP_CERT and FRENZY_HTTP_KEY go together")
+        if self.http_cert is None and not self.http_plain and not is_loopback(self.http_host):
+            raise ValueError(
+                f"FRENZY_HTTP_HOST {self.http_host} is not loopback, and tokens must not travel in "
+                "the clear: give FRENZY_HTTP_CERT and FRENZY_HTTP_KEY, or FRENZY_HTTP_PLAIN=true "
+                "behind a proxy that speaks TLS"
+            )
+        return self
+
+    @property
+    def certificate(self) -> tuple[Path, Path] | None:
+        """Return the files of chain and key; None without TLS."""
+        if self.http_cert is None or self.http_key is None:
+            return None
+        return self.http_cert, self.http_key
 
     @property
     def blob_location(self) -> str:

@@ -4,7 +4,8 @@ from contextlib import AsyncExitStack
 
 from frenzy_marp.service import Marp
 from frenzy_marp.settings import MarpSettings
-from frenzy_shared.bus.nats import NatsBus, bus_access
+from frenzy_shared.bus.nats import NatsBus
+from frenzy_shared.bus.nats_connection import bus_access
 from frenzy_shared.bus.nats_permissions import BusRole, connection_name
 from frenzy_shared.clock import SystemClock
 from frenzy_shared.state.redis import RedisStore

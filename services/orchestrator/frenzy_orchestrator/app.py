@@ -28,7 +28,8 @@ from frenzy_orchestrator.settings import OrchestratorSettings
 from frenzy_orchestrator.shim import procfs
 from frenzy_shared.blobs import bundle
 from frenzy_shared.blobs.open import open_blob_store
-from frenzy_shared.bus.nats import NatsBus, bus_access
+from frenzy_shared.bus.nats import NatsBus
+from frenzy_shared.bus.nats_connection import bus_access
 from frenzy_shared.bus.nats_permissions import BusRole, connection_name
 from frenzy_shared.bus.port import Bus
 from frenzy_shared.clock import SystemClock
@@ -91,7 +92,9 @@ def assemble(
             checkpoints_dir=settings.checkpoints,
             min_free_bytes=settings.min_free_bytes,
             inventory=inventory,
-            blobs=open_blob_store(settings.blob_location, settings.blobs_token.get_secret_value()),
+            blobs=open_blob_store(
+                settings.blob_location, settings.blobs_token.get_secret_value(), settings.blobs_ca
+            ),
             unpack=bundle.unpack,
         ),
         ports=RendezvousPorts(settings.address, settings.ports),
@@ -104,6 +107,7 @@ def assemble(
     return Agent(
         node=settings.node,
         address=settings.address,
+        labels=settings.labels,
         boot_id=procfs.boot_id(),
         heartbeat_s=settings.heartbeat_s,
         fence_after_s=settings.fence_after_s,

@@ -5,7 +5,8 @@ from contextlib import AsyncExitStack
 from frenzy_scheduler.core.policies import policy_named
 from frenzy_scheduler.service import Scheduler
 from frenzy_scheduler.settings import SchedulerSettings
-from frenzy_shared.bus.nats import NatsBus, bus_access
+from frenzy_shared.bus.nats import NatsBus
+from frenzy_shared.bus.nats_connection import bus_access
 from frenzy_shared.bus.nats_permissions import BusRole, connection_name
 from frenzy_shared.clock import RandomIds, SystemClock
 from frenzy_shared.errors import Misconfigured

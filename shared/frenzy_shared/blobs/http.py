@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import ssl
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -53,7 +54,8 @@ class HttpBlobStore:
     """A blob store behind a gateway's ``/api/v1/blobs``.
 
     Every call is safe to repeat (content has one name), so lost connections and overload are
-    tried again, five times in all. ``transport`` replaces the network in tests.
+    tried again, five times in all. ``ca`` holds the authority of the gateway's certificate where
+    that is not a public one. ``transport`` replaces the network in tests.
     """
 
     def __init__(
@@ -61,12 +63,15 @@ class HttpBlobStore:
         base_url: str,
         token: str = "",
         *,
+        ca: Path | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         pauses_s: tuple[float, ...] = _PAUSES_S,
     ) -> None:
         self._base_url = base_url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._transport = transport
+        # Made once: reading the system's certificates takes longer than a request.
+        self._verify = ssl.create_default_context(cafile=None if ca is None else str(ca))
         self._pauses_s = pauses_s
 
     async def put(self, chunks: AsyncIterator[bytes], *, expected: str | None = None) -> str:
@@ -163,7 +168,12 @@ class HttpBlobStore:
             raise _unavailable(error) from error
 
     def _client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(headers=self._headers, timeout=_TIMEOUT, transport=self._transport)
+        return httpx.AsyncClient(
+            headers=self._headers,
+            timeout=_TIMEOUT,
+            transport=self._transport,
+            verify=self._verify,
+        )
 
     def _url(self, digest: str) -> str:
         return f"{self._base_url}/api/v1/blobs/sha256:{hex_of(digest)}"

@@ -27,7 +27,6 @@ from frenzy_shared.bus.port import (
     Subscription,
 )
 from frenzy_shared.errors import PayloadTooLarge, Unavailable
-from frenzy_shared.settings import ServiceSettings
 
 _PUBLISH_TIMEOUT_S: Final = 3.0
 _HEADER_FRAME_BYTES: Final = len("NATS/1.0\r\n\r\n")
@@ -201,13 +200,6 @@ class NatsBus:
         await self.publish(
             letter.subject, letter.payload, message_id=letter.message_id, headers=letter.headers
         )
-
-
-def bus_access(settings: ServiceSettings) -> Access:
-    """Return the access that a service's settings name."""
-    return Access(
-        url=settings.nats_url.get_secret_value(), nkey=settings.nats_nkey, ca=settings.nats_ca
-    )
 
 
 def _check_size(client: Client, subject: str, payload: bytes, headers: Headers) -> None:

@@ -20,6 +20,7 @@ from nats.errors import AuthorizationError, Error
 
 from frenzy_shared.bus.nats_permissions import inbox_prefix
 from frenzy_shared.errors import FrenzyError, Misconfigured, Unavailable
+from frenzy_shared.settings import ServiceSettings
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,13 @@ class Access:
     url: str = field(repr=False)  # may hold a secret
     nkey: Path | None = None
     ca: Path | None = None
+
+
+def bus_access(settings: ServiceSettings) -> Access:
+    """Return the access that a service's settings name."""
+    return Access(
+        url=settings.nats_url.get_secret_value(), nkey=settings.nats_nkey, ca=settings.nats_ca
+    )
 
 
 def exit_process(error: FrenzyError) -> None:

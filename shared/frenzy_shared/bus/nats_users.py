@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from frenzy_shared.bus.nats_permissions import BusRole, Permissions, permissions
 from frenzy_shared.domain.ids import is_name
-from frenzy_shared.errors import InvalidState, Misconfigured, Unauthenticated
+from frenzy_shared.errors import Forbidden, InvalidState, Misconfigured
 from frenzy_shared.files import write_private
 
 T = TypeVar("T")
@@ -33,6 +33,7 @@ class Identity:
     project: str = ""  # that an integration reads; empty: all
     public_key: str
     created_ms: int = 0
+    token_id: str = ""  # of the API token that a node fetches blobs with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +106,7 @@ class UsersFile:
         """Make a node known to the server, once per invitation.
 
         Raises:
-            Unauthenticated: no such invitation: unknown, wrong, used, expired, for another node.
+            Forbidden: no such invitation: unknown, wrong, used, expired, for another node.
             InvalidState: the name is taken (the invitation does not name it), or the key is.
         """
 
@@ -185,7 +186,7 @@ def _invitation(
         right = hmac.compare_digest(one.secret_sha256, secret_sha256)
         if one.id == token and right and one.expires_ms > now_ms and one.node in ("", node):
             return one
-    raise Unauthenticated(
+    raise Forbidden(
         "the enrolment token is not valid: unknown, used, expired or for another node",
         suggestions=("make a new one: frenzy node token",),
     )

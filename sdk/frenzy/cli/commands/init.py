@@ -21,7 +21,7 @@ def init() -> None:
         )
     # These need frenzy[server].
     from frenzy.local.streams import create_streams  # noqa: PLC0415 - see above
-    from frenzy_shared.bus.nats import bus_access  # noqa: PLC0415 - see above
+    from frenzy_shared.bus.nats_connection import bus_access  # noqa: PLC0415 - see above
     from frenzy_shared.settings import ServiceSettings, load  # noqa: PLC0415 - see above
 
     asyncio.run(create_streams(bus_access(load(ServiceSettings))))

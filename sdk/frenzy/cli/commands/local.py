@@ -13,10 +13,12 @@ from frenzy.local import control
 from frenzy.local.drain import attempts_alive
 from frenzy.local.layout import Layout, default_layout
 from frenzy.local.options import (
+    DEFAULT_BUS_PORT,
     DEFAULT_PORT,
     Options,
     default_nodes,
     parse_emulated,
+    parse_listen,
     parse_replicas,
     parse_settings,
 )
@@ -30,6 +32,16 @@ def up(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Where the API listens; 0 is any free port.")
     ] = DEFAULT_PORT,
+    listen: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="This machine's address for other machines, with TLS; they join as nodes.",
+        ),
+    ] = "",
+    bus_port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Where NATS listens, with --listen.")
+    ] = DEFAULT_BUS_PORT,
     emulated: Annotated[
         str | None,
         typer.Option(
@@ -66,6 +78,8 @@ def up(
         if status is None:
             options = Options(
                 port=port,
+                listen=parse_listen(listen),
+                bus_port=bus_port,
                 nodes=parse_emulated(emulated) if emulated is not None else default_nodes(),
                 replicas=parse_replicas(replicas),
                 settings=parse_settings(set_ or ()),
@@ -158,6 +172,10 @@ def _announce(
         )
     )
     console.print("next: frenzy nodes    frenzy submit -f job.yaml    frenzy down")
+    if status.url.startswith("https:"):
+        console.print(
+            "another machine: frenzy node token here, then there frenzy node join " + status.url
+        )
 
 
 def _pid(mark: ProcessMark | None) -> str:

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import errno
 import socket
+import ssl
 from collections.abc import Iterator
+from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -47,12 +49,22 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 async def serve(
-    app: ASGIApp, listener: socket.socket, stop: asyncio.Event, *, drain_s: float
+    app: ASGIApp,
+    listener: socket.socket,
+    stop: asyncio.Event,
+    *,
+    drain_s: float,
+    certificate: tuple[Path, Path] | None = None,
 ) -> None:
     """Serve until ``stop`` is set; then ``drain_s`` more, so that load balancers see 503 first.
 
-    Running requests get a few seconds to finish, then they are cancelled.
+    Running requests get a few seconds to finish, then they are cancelled. ``certificate`` is the
+    chain and the key; without it there is no TLS.
+
+    Raises:
+        Misconfigured: the certificate cannot be used.
     """
+    chain, key = certificate or (None, None)
     server = _Server(
         uvicorn.Config(
             app,
@@ -64,8 +76,17 @@ async def serve(
             proxy_headers=False,
             limit_concurrency=_MAX_CONNECTIONS,
             timeout_graceful_shutdown=_FINISH_S,
+            ssl_certfile=chain,
+            ssl_keyfile=key,
         )
     )
+    try:
+        server.config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise Misconfigured(
+            f"the certificate {chain} with the key {key} cannot be used: {error}",
+            suggestions=("check FRENZY_HTTP_CERT and FRENZY_HTTP_KEY",),
+        ) from None
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     stopped = asyncio.ensure_future(stop.wait())
     try:

@@ -77,6 +77,7 @@ class Policy:
         return caller
 
 
+Node = Annotated[Caller, Depends(Policy(Role.NODE))]
 Viewer = Annotated[Caller, Depends(Policy(Role.VIEWER))]
 Submitter = Annotated[Caller, Depends(Policy(Role.SUBMITTER))]
 Admin = Annotated[Caller, Depends(Policy(Role.ADMIN))]

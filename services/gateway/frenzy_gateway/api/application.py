@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from starlette.exceptions import HTTPException
 
-from frenzy_gateway.api import blobs, jobs, meta, nodes, plans, streams, tokens
+from frenzy_gateway.api import blobs, enrolment, jobs, meta, nodes, plans, streams, tokens
 from frenzy_gateway.api.access import SECURITY_SCHEME
 from frenzy_gateway.api.middleware import Observed, problem_response
 from frenzy_gateway.metrics import GatewayMetrics
@@ -31,11 +31,15 @@ _ROUTERS = (
     tokens.router,
     meta.router,
     meta.public_router,
+    enrolment.router,
+    enrolment.public_router,
 )
 # Bodies that are read by hand, and the one that every error has.
 _EXTRA_SCHEMAS: list[tuple[type[BaseModel], JsonSchemaMode]] = [
     (JobSpec, "validation"),
     (http.TokenRequest, "validation"),
+    (http.NodeTokenRequest, "validation"),
+    (http.EnrolRequest, "validation"),
     (http.DrainRequest, "validation"),
     (http.Problem, "serialization"),
 ]

@@ -3,7 +3,7 @@
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
-from frenzy_gateway.api.access import Service, Submitter, Viewer, api_router
+from frenzy_gateway.api.access import Node, Service, Submitter, api_router
 from frenzy_gateway.api.body import receive
 from frenzy_shared.errors import BlobMissing
 from frenzy_shared.messages import http
@@ -27,13 +27,13 @@ async def put_blob(digest: str, request: Request, service: Service, _: Submitter
 
 
 @router.head("/blobs/{digest}")
-async def head_blob(digest: str, service: Service, _: Viewer) -> Response:
+async def head_blob(digest: str, service: Service, _: Node) -> Response:
     """Tell whether a blob is stored, and its size."""
     return Response(headers=await _headers(digest, service))
 
 
 @router.get("/blobs/{digest}", response_class=Response, responses={200: {"content": _BYTES}})
-async def get_blob(digest: str, service: Service, _: Viewer) -> StreamingResponse:
+async def get_blob(digest: str, service: Service, _: Node) -> StreamingResponse:
     """Send a blob."""
     return StreamingResponse(
         service.blobs.open(digest),
