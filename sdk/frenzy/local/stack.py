@@ -49,7 +49,7 @@ def build(layout: Layout, options: Options, secret: Credentials) -> Stack:
     http_port = options.port or http_port
     nats = binaries.find(binaries.NATS)
     valkey = binaries.find(binaries.VALKEY)
-    identities.admit(layout, options.nodes)
+    identities.admit(layout.bus_users, layout.keys, options.nodes)
     doors = doors_of(layout, options, nats_port)
     make = _Maker(
         layout=layout,
@@ -79,7 +79,7 @@ def build(layout: Layout, options: Options, secret: Credentials) -> Stack:
         ),
         nats=Access(
             url=doors.bus_url,
-            nkey=identities.key_file(layout, BusRole.ADMIN),
+            nkey=identities.key_file(layout.keys, BusRole.ADMIN),
             ca=doors.authority,
         ),
         redis_url=make.redis_url,
@@ -156,7 +156,7 @@ class _Maker:
     ) -> ChildSpec:
         data.mkdir(parents=True, exist_ok=True)
         (metrics,) = free_ports(1)
-        key = identities.key_file(self.layout, role, own.get("FRENZY_NODE", ""))
+        key = identities.key_file(self.layout.keys, role, own.get("FRENZY_NODE", ""))
         environment = {
             **servers.child_environment(self.layout.temporary),
             **_TIMING,
