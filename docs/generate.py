@@ -29,6 +29,8 @@ _PROGRESS = {
     "updated": "the record changed on the way to its next state: evidence of one node, for example",
     "progressed": "training went on (first step, then at most every 10 s)",
     "checkpointed": "a checkpoint is complete; a retry resumes from it",
+    "held": "somebody holds the waiting job back from starting",
+    "released": "the job that was held back may start",
     "oom": "an attempt ran out of GPU memory; beside the transition that follows",
     "preempted": "it is stopped for the jobs in `for`, or to be resized; beside `stopping`",
 }

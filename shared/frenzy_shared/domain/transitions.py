@@ -29,13 +29,15 @@ TRANSITIONS: Final = (
     _arrow(JobState.SUBMITTED, JobState.FAILED, "failed", "no plan can ever fit"),
     _arrow(JobState.SUBMITTED, JobState.CANCELLED, "cancelled", "cancelled by the user"),
     _arrow(JobState.QUEUED, JobState.RESERVED, "placed", "all devices claimed"),
-    _arrow(JobState.QUEUED, JobState.CANCELLED, "cancelled", "cancelled by the user"),
+    _arrow(JobState.QUEUED, JobState.CANCELLED, "cancelled", "by the user, or for a dependency"),
     _arrow(JobState.QUEUED, JobState.SUBMITTED, "replanned", "plans are stale"),
     _arrow(JobState.RESERVED, JobState.STARTING, "starting", "every node has prepared"),
     _arrow(JobState.RESERVED, JobState.STOPPING, "stopping", "refused, late, cancelled"),
     _arrow(JobState.STARTING, JobState.RUNNING, "started", "every node has started its ranks"),
     _arrow(JobState.STARTING, JobState.STOPPING, "stopping", "late, failed, cancelled"),
-    _arrow(JobState.RUNNING, JobState.STOPPING, "stopping", "finished, failed, cancelled, preempted"),
+    _arrow(
+        JobState.RUNNING, JobState.STOPPING, "stopping", "finished, failed, cancelled, preempted"
+    ),
     _arrow(JobState.STOPPING, JobState.SUCCEEDED, "succeeded", "all ranks exited 0, all clean"),
     _arrow(JobState.STOPPING, JobState.FAILED, "failed", "all clean, no retry left"),
     _arrow(JobState.STOPPING, JobState.CANCELLED, "cancelled", "all clean after a cancel"),
@@ -52,6 +54,8 @@ PROGRESS_EVENTS: Final = (
     "progressed",
     "checkpointed",
     "oom",
+    "held",
+    "released",
     "preempted",  # along the arrow to STOPPING: for whom, and what it was worth
 )
 

@@ -88,7 +88,7 @@ class Resources(_Section):
     """Nodes that may be used; the job waits while they are away."""
     exclude_nodes: Annotated[tuple[str, ...], Field(strict=False, max_length=256)] = ()
     """Nodes that must not be used."""
-    node_labels: Annotated[dict[str, str], Field(max_length=64, default_factory=dict)]
+    node_labels: Annotated[dict[str, str], Field(max_length=64)] = {}  # noqa: RUF012 - copied
     """Labels that every node of the job must have, as `frenzy nodes -o json` shows them."""
     gpus: Annotated[int, Field(ge=1, le=65_536)] | None = None
     """Exactly so many GPUs."""
@@ -308,9 +308,9 @@ def parse_spec(document: object) -> JobSpec:
         raise invalid_spec(error) from None
 
 
-def invalid_spec(error: ValidationError) -> InvalidSpec:
-    """Turn pydantic's errors into ours: pointers, plain words, suggestions."""
-    problems = tuple(_problem(detail) for detail in error.errors())
+def invalid_spec(error: ValidationError, kind: type[Wire] = JobSpec) -> InvalidSpec:
+    """Turn pydantic's errors about a ``kind`` into ours: pointers, plain words, suggestions."""
+    problems = tuple(_problem(detail, kind) for detail in error.errors())
     first = problems[0]
     where = first.pointer.lstrip("/").replace("/", ".") or "specification"
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -357,11 +357,11 @@ def _is_env_name(name: str) -> bool:
     )
 
 
-def _problem(detail: Any) -> FieldProblem:  # noqa: ANN401 - pydantic's ErrorDetails
+def _problem(detail: Any, kind: type[Wire]) -> FieldProblem:  # noqa: ANN401 - pydantic's ErrorDetails
     location = [str(part) for part in detail["loc"]]
     pointer = "".join(f"/{part}" for part in location)
     if detail["type"] == "extra_forbidden":
-        return FieldProblem(pointer=pointer, detail=_unknown_key(location))
+        return FieldProblem(pointer=pointer, detail=_unknown_key(location, kind))
     message = str(detail["msg"]).removeprefix("Value error, ")
     if detail["type"] == "missing":
         message = "is required"
@@ -370,9 +370,10 @@ def _problem(detail: Any) -> FieldProblem:  # noqa: ANN401 - pydantic's ErrorDet
     return FieldProblem(pointer=pointer, detail=message)
 
 
-def _unknown_key(location: list[str]) -> str:
-    model: Any = JobSpec
+def _unknown_key(location: list[str], model: Any) -> str:  # noqa: ANN401 - a class of Wire
     for part in location[:-1]:
+        if part not in model.model_fields:
+            continue  # a key of a mapping
         annotation = model.model_fields[part].annotation
         options = [annotation, *getattr(annotation, "__args__", ())]
         model = next(o for o in options if isinstance(o, type) and issubclass(o, Wire))

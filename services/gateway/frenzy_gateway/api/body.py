@@ -41,7 +41,7 @@ async def read_model(request: Request, kind: type[W]) -> W:
     try:
         return kind.model_validate(document, strict=True)
     except ValidationError as error:
-        raise invalid_spec(error) from None
+        raise invalid_spec(error, kind) from None
 
 
 async def receive(request: Request, limit: int, silence_s: float) -> AsyncGenerator[bytes, None]:
