@@ -57,6 +57,14 @@ def parse_duration_s(text: str) -> float:
     return _positive(number, text) * factor
 
 
+def format_duration(seconds: float) -> str:
+    """Render seconds as people say them: 42 s, 12 min, 3.5 h, 2.1 d."""
+    for limit, unit_s, unit in ((90, 1, "s"), (5400, 60, "min"), (129_600, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / unit_s:.{0 if seconds >= 10 * unit_s else 1}f} {unit}"
+    return f"{seconds / 86_400:.1f} d"
+
+
 def _split_unit(text: str) -> tuple[str, str]:
     stripped = text.strip()
     end = len(stripped)

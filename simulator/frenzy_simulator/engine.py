@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from frenzy_scheduler.core.cycle import cycle
-from frenzy_scheduler.core.decisions import Allocator, Hold, Place, Preempt, Resize, Strategy
+from frenzy_scheduler.core.decisions import (
+    Allocator,
+    Hold,
+    Place,
+    Preempt,
+    QueuedJob,
+    Resize,
+    RunningJob,
+    Strategy,
+)
+from frenzy_scheduler.core.snapshot import Snapshot
 from frenzy_shared.domain.cluster import NodeRecord
 from frenzy_shared.domain.ids import JobId, NodeId
 from frenzy_shared.domain.placement import Placement
@@ -23,11 +33,15 @@ from frenzy_simulator.users import Ask, ManualUsers
 _CALMEST: Final = 16  # ticks without a change make the next tick at most this many times later
 
 Watch = Callable[[int, int], None]  # jobs that are over, jobs in all
+Look = Callable[[Sequence[QueuedJob], Sequence[RunningJob], Snapshot, int], None]  # before a cycle
 
 
 @dataclass(kw_only=True)
 class Simulation:
-    """One workload on one cluster under one strategy. ``users`` choose plans in Frenzy's place."""
+    """One workload on one cluster under one strategy. ``users`` choose plans in Frenzy's place.
+
+    ``look`` is shown what every cycle is about to decide from: queue, running jobs, cluster, time.
+    """
 
     jobs: Sequence[SimJob]
     nodes: Sequence[NodeRecord]
@@ -36,6 +50,7 @@ class Simulation:
     scenario: Scenario
     users: ManualUsers | None = None
     name: str = ""  # of the policy in results; the strategy's when empty
+    look: Look | None = None
 
     def run(self, watch: Watch | None = None) -> Outcome:
         """Simulate until every job is over. Equal simulations give equal outcomes."""
@@ -51,7 +66,9 @@ class _Engine:
         self._preemptive = (
             isinstance(simulation.strategy, Allocator) and simulation.strategy.preemptive
         )
-        self._needs_running = isinstance(simulation.strategy, Allocator)
+        self._needs_running = (
+            isinstance(simulation.strategy, Allocator) or simulation.look is not None
+        )
         self._machines = Machines(simulation.nodes)
         self._agenda = Agenda()
         self._jobs = {job.id: job for job in simulation.jobs}
@@ -195,6 +212,8 @@ class _Engine:
             if self._needs_running
             else []
         )
+        if self._given.look is not None:
+            self._given.look(queue, running, self._machines.snapshot, self._now_ms)
         started = time.thread_time_ns()
         decisions = cycle(
             queue, self._machines.snapshot, self._now_ms, self._given.strategy, running
@@ -255,6 +274,7 @@ class _Engine:
             id=live.job.id,
             submit_s=live.job.submit_s,
             finish_s=self._now_ms / 1000,
+            start_s=live.first_placed_ms / 1000,
             wait_s=live.waited_ms / 1000,
             alone_s=alone_s,
             device_s=live.attained_device_s,

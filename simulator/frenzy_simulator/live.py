@@ -1,11 +1,14 @@
 """A job while it is in the simulated cluster."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from frenzy_scheduler.core.decisions import Progress, QueuedJob, RunningJob
 from frenzy_shared.domain.placement import Placement
 from frenzy_shared.domain.plan import ResourcePlan
 from frenzy_simulator.jobs import SimJob
+
+_MEASURED_STEPS: Final = 3  # after so many a job's speed is known
 
 
 @dataclass(slots=True, kw_only=True)
@@ -22,6 +25,7 @@ class LiveJob:
     plan: ResourcePlan | None = None
     step_s: float = 0.0  # real, on the present placement
     placed_ms: int = 0
+    first_placed_ms: int = 0
     trains_from_ms: int = 0  # start-up and restore are over
     generation: int = 0  # of placements: an end planned for an older one is void
     queued_since_ms: int = 0
@@ -42,6 +46,8 @@ class LiveJob:
         self.waited_ms += now_ms - self.queued_since_ms
         if self.starts:
             self.restart_device_s += start_s * len(placement.devices)
+        else:
+            self.first_placed_ms = now_ms
         self.starts += 1
         self.queued = None
         return self.trains_from_ms + round(self.real_left * step_s * 1000)
@@ -93,13 +99,18 @@ class LiveJob:
             version=self.generation,
             placed_ms=self.placed_ms,
             progress=self._progress(
-                max(self.steps_left - done, 0.0), self.attained_device_s + held_s
+                max(self.steps_left - done, 0.0),
+                self.attained_device_s + held_s,
+                self.step_s if done >= _MEASURED_STEPS else None,
             ),
         )
 
-    def _progress(self, steps_left: float, attained_device_s: float) -> Progress:
+    def _progress(
+        self, steps_left: float, attained_device_s: float, step_s: float | None = None
+    ) -> Progress:
         return Progress(
             steps_left=steps_left,
+            step_s=step_s,
             attained_device_s=attained_device_s,
             arrived_ms=self.arrived_ms,
             restart_s=self.restart_s,

@@ -15,6 +15,7 @@ class JobOutcome:
     id: JobId
     submit_s: float
     finish_s: float
+    start_s: float  # when it first got devices
     wait_s: float
     alone_s: float
     device_s: float

@@ -20,7 +20,7 @@ from frenzy_shared.domain.plan import (
     ResourcePlan,
 )
 from frenzy_shared.messages.http import JobView, NodeView
-from frenzy_shared.units import format_bytes
+from frenzy_shared.units import format_bytes, format_duration
 
 _BAR_WIDTH: Final = 36
 _COLOURS: Final = ("blue", "cyan", "green", "yellow", "magenta", "red")
@@ -39,10 +39,7 @@ def state(value: JobState) -> Text:
 
 def duration(seconds: float) -> str:
     """Render seconds as people say them: 42 s, 12 min, 3.5 h, 2.1 d."""
-    for limit, unit_s, unit in ((90, 1, "s"), (5400, 60, "min"), (129_600, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds / unit_s:.{0 if seconds >= 10 * unit_s else 1}f} {unit}"
-    return f"{seconds / 86_400:.1f} d"
+    return format_duration(seconds)
 
 
 def age(moment: datetime | None, now: datetime | None = None) -> str | None:

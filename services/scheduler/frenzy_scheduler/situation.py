@@ -25,10 +25,11 @@ from frenzy_scheduler.core.decisions import (
     Strategy,
 )
 from frenzy_scheduler.core.dependencies import Found, blocked
+from frenzy_scheduler.core.question import Question
 from frenzy_scheduler.core.snapshot import Snapshot
 from frenzy_scheduler.dependents import depended_on
 from frenzy_scheduler.documents import Documents
-from frenzy_scheduler.sharing import Sharing
+from frenzy_scheduler.sharing import Sharing, Terms, holdings
 from frenzy_shared.domain.cluster import (
     ClusterSnapshot,
     NodeRecord,
@@ -65,10 +66,25 @@ class Situation:
     returning: Mapping[str, JobId]
     ledger: Ledger
     dependencies: Found
+    cluster: ClusterSnapshot  # that ``snapshot`` indexes
+    terms: Terms
+    held: Sequence[JobRecord]  # the jobs whose devices ``ledger`` has booked
 
     def decide(self, policy: Strategy, now_ms: int) -> list[Decision]:
         """Run one cycle; nothing is acted on."""
         return cycle(self.queue, self.snapshot, now_ms, policy, self.running, ledger=self.ledger)
+
+    def question(self, policy: Strategy, now_ms: int) -> Question:
+        """Return what ``decide`` asks the cycle, as a value to edit and to keep."""
+        return Question(
+            queue=self.queue,
+            running=self.running,
+            cluster=self.cluster,
+            now_ms=now_ms,
+            policy=policy,
+            projects=self.terms.projects,
+            holdings=tuple(holdings(self.held)),
+        )
 
     @property
     def waiting(self) -> list[JobRecord]:
@@ -93,13 +109,13 @@ class Look:
     restart_prior_s: float
     batch: int
 
-    async def at_everything(self) -> Situation:
+    async def at_everything(self, *, ahead: bool = False) -> Situation:
         """Return the situation now.
 
-        Placed jobs are read only for strategies that look ahead, and where quotas are.
+        Placed jobs are read only to look ``ahead``, for strategies that do, and where quotas are.
         """
         waiting, terms = await asyncio.gather(self.store.jobs_in(_QUEUED), self.sharing.terms())
-        looks_ahead = isinstance(self.policy, Allocator)
+        looks_ahead = ahead or isinstance(self.policy, Allocator)
         placed = await self.store.jobs_in(PLACED) if looks_ahead or terms.limited else ()
         leaving = [record for record in placed if self._stops and _gives_back(record)]
         held = [record for record in placed if record not in leaving]
@@ -125,6 +141,9 @@ class Look:
             returning=returning,
             ledger=terms.ledger(held),
             dependencies=around.dependencies,
+            cluster=cluster,
+            terms=terms,
+            held=held,
         )
 
     @property

@@ -30,6 +30,7 @@ class Progress:
 
 NEW: Final = Progress()
 _DEFAULT: Final = ProjectName("default")
+_OVERDUE: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +105,20 @@ def seconds_left(progress: Progress, plan: ResourcePlan) -> float:
     if progress.steps_left is None:
         return plan.speed.total_s
     return progress.steps_left * plan.speed.step_s
+
+
+def holds_for_s(job: RunningJob, plan: ResourcePlan, now_ms: int) -> float:
+    """Predict how long a job that runs with ``plan`` still holds its devices.
+
+    Measured steps count more than predicted ones. A job of unknown length that is older than
+    predicted is expected to need a fifth of its age more.
+    """
+    progress = job.progress
+    if progress.steps_left is not None:
+        step_s = plan.speed.step_s if progress.step_s is None else progress.step_s
+        return progress.steps_left * step_s
+    age_s = max(now_ms - job.placed_ms, 0) / 1000
+    return max(plan.speed.total_s - age_s, age_s * _OVERDUE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
