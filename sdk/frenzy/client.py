@@ -15,6 +15,7 @@ from frenzy.transport import AsyncTransport, Transport
 from frenzy_shared.domain.job import JobState
 from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.messages.http import JobList, JobView, NodeTokenView, NodeView, VersionView
+from frenzy_shared.messages.v1 import Reconciliation
 
 _PAGE_SIZE = 100
 
@@ -127,6 +128,10 @@ class Client:
         """Shut a node out: its connections end at once."""
         self._io.run(operations.revoke_node(self._retry, node))
 
+    def reconcile(self, *, apply: bool = False) -> Reconciliation:
+        """Return what a store in SAFE MODE says wrongly; with ``apply`` put it right."""
+        return self._io.run(operations.reconcile(self._retry, apply=apply))
+
     def version(self) -> VersionView:
         """Return the server's version."""
         return self._io.run(operations.version(self._retry))
@@ -238,6 +243,10 @@ class AsyncClient:
     async def revoke_node(self, node: str) -> None:
         """Shut a node out: its connections end at once."""
         await self._io.run(operations.revoke_node(self._retry, node))
+
+    async def reconcile(self, *, apply: bool = False) -> Reconciliation:
+        """Return what a store in SAFE MODE says wrongly; with ``apply`` put it right."""
+        return await self._io.run(operations.reconcile(self._retry, apply=apply))
 
     async def version(self) -> VersionView:
         """Return the server's version."""

@@ -32,6 +32,7 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     json: Any = None
     file: Path | None = None
+    patience_s: float = 30.0  # how long the server may be silent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,11 +29,13 @@ from frenzy_shared.messages.http import (
     VersionView,
 )
 from frenzy_shared.messages.spec import JobSpec
+from frenzy_shared.messages.v1 import Reconciliation
 
 W = TypeVar("W", bound=Wire)
 
 _FIRST_POLL_S: Final = 0.2
 _LAST_POLL_S: Final = 2.0
+_RECONCILE_S: Final = 330.0  # the whole event history is read for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +221,13 @@ def node_token(retry: Retry, *, node: str, expires_in_s: float) -> Operation[Nod
 def revoke_node(retry: Retry, node: str) -> Operation[None]:
     """Shut a node out."""
     yield from exchange(Call(method="POST", path=f"{_node_path(node)}:revoke"), retry)
+
+
+def reconcile(retry: Retry, *, apply: bool) -> Operation[Reconciliation]:
+    """Ask what a store in SAFE MODE says wrongly, or put it right."""
+    query = (("apply", str(apply).lower()),)
+    call = Call(method="POST", path="/admin/reconcile", query=query, patience_s=_RECONCILE_S)
+    return _decode(Reconciliation, (yield from exchange(call, retry)))
 
 
 def version(retry: Retry) -> Operation[VersionView]:

@@ -14,7 +14,7 @@ from frenzy.streams import Follower, ServerEvent
 
 T = TypeVar("T")
 
-_TIMEOUT: Final = httpx.Timeout(30.0, connect=5.0)
+_CONNECT_S: Final = 5.0
 _STREAM_TIMEOUT: Final = httpx.Timeout(45.0, connect=5.0)  # the server keeps alive every 15 s
 _CHUNK: Final = 1 << 20
 
@@ -57,10 +57,10 @@ class Transport:
             return None
         try:
             if step.file is None:
-                got = self._http.request(**_arguments(step, _TIMEOUT))
+                got = self._http.request(**_arguments(step, _timeout(step)))
             else:
                 with step.file.open("rb") as file:
-                    got = self._http.request(**_arguments(step, _TIMEOUT), content=file)
+                    got = self._http.request(**_arguments(step, _timeout(step)), content=file)
         except httpx.TransportError as error:
             return _lost(error)
         return _answer(got, got.content)
@@ -106,9 +106,9 @@ class AsyncTransport:
             return None
         try:
             if step.file is None:
-                got = await self._http.request(**_arguments(step, _TIMEOUT))
+                got = await self._http.request(**_arguments(step, _timeout(step)))
             else:
-                arguments = _arguments(step, _TIMEOUT)
+                arguments = _arguments(step, _timeout(step))
                 arguments["headers"]["Content-Length"] = str(step.file.stat().st_size)
                 async with aclosing(_chunks(step.file)) as chunks:
                     got = await self._http.request(**arguments, content=chunks)
@@ -134,6 +134,10 @@ def _arguments(call: Call, timeout: httpx.Timeout) -> dict[str, Any]:
     if call.json is not None:
         arguments["json"] = call.json
     return arguments
+
+
+def _timeout(call: Call) -> httpx.Timeout:
+    return httpx.Timeout(call.patience_s, connect=_CONNECT_S)
 
 
 def _answer(got: httpx.Response, body: bytes) -> Answer:

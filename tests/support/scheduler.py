@@ -60,6 +60,7 @@ def make_scheduler(
     options = SchedulerSettings(**settings)
     return Scheduler(
         store=store,
+        keeper=store,
         bus=bus,
         clock=clock,
         ids=RandomIds(),
@@ -82,7 +83,7 @@ async def submit_job(store: StateStore, job: str, **spec: object) -> None:
             spec={**SPEC, **spec},
             idempotency_key=job,
             body_sha256=job,
-            outbox=(_event("submitted", job),),
+            outbox=(_event("submitted", job, spec={**SPEC, **spec}),),
         ),
     )
     assert accepted.ok
@@ -294,6 +295,7 @@ class Bench:
         await self.quiet()
         for action in (
             scheduler._lead,
+            scheduler._feed.look,
             scheduler._outbox.step,
             scheduler._look_at_timers,
             scheduler._look_at_nodes,
@@ -350,5 +352,5 @@ def message(evidence: Evidence, sequence: int) -> Message:
     )
 
 
-def _event(kind: str, job: str) -> OutboxMessage:
-    return OutboxMessage(subject=subjects.job_event("default", kind, job), type=kind)
+def _event(kind: str, job: str, **data: object) -> OutboxMessage:
+    return OutboxMessage(subject=subjects.job_event("default", kind, job), type=kind, data=data)

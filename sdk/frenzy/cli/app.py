@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "init": ("init:init", "Create the streams on the NATS server that FRENZY_NATS_URL names."),
     "node": ("node:node", "Make machines nodes of a cluster, and shut them out again."),
     "nodes": ("nodes:nodes", "List nodes and their GPUs, or take them out of service."),
+    "admin": ("admin:admin", "Put a store right whose history went backwards."),
     "simulate": (
         "simulate:simulate",
         "Compare scheduling policies on a trace or a generated workload.",

@@ -1,4 +1,4 @@
-"""The operator's use cases: nodes taken out of service and given back."""
+"""The operator's use cases: nodes taken out of service, and a store that is put right."""
 
 import logging
 from collections.abc import Callable
@@ -8,11 +8,13 @@ from typing import Final
 
 from frenzy_gateway import nodes, views
 from frenzy_gateway.callers import Caller
+from frenzy_gateway.questions import Questions
 from frenzy_shared.clock import Clock, IdSource
 from frenzy_shared.domain.cluster import NodeRecord
 from frenzy_shared.domain.ids import NodeId, is_name
 from frenzy_shared.errors import NotFound, Unavailable
 from frenzy_shared.messages.http import DrainRequest, NodeView
+from frenzy_shared.messages.v1 import Reconciliation
 from frenzy_shared.state.port import Change, StateStore, Status
 
 log = logging.getLogger(__name__)
@@ -27,6 +29,7 @@ class Operations:
     state: StateStore
     clock: Clock
     ids: IdSource
+    questions: Questions
 
     async def drain(self, caller: Caller, node: str, request: DrainRequest) -> NodeView:
         """Give a node no new work; end what runs there when the deadline is over.
@@ -52,6 +55,19 @@ class Operations:
         """
         decide = partial(nodes.confirm_dead_change, by=caller.name)
         return await self._apply(caller, node, "confirmed dead", decide)
+
+    async def reconcile(self, caller: Caller, *, apply: bool) -> Reconciliation:
+        """Show what the store says wrongly in SAFE MODE, or put it right.
+
+        Raises:
+            Unavailable: no scheduler leads, or what it needs is away.
+        """
+        reply = await self.questions.reconciliation(apply=apply)
+        if reply.result is None:
+            raise Unavailable(reply.error)
+        if reply.result.applied:
+            log.warning("%s put the store right: %d differences", caller.name, reply.result.count)
+        return reply.result
 
     async def _apply(
         self, caller: Caller, node: str, what: str, decide: Callable[[NodeRecord], Change | None]

@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -12,10 +12,19 @@ from frenzy_shared.errors import Unavailable
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.base import Wire
 from frenzy_shared.messages.spec import JobSpec
-from frenzy_shared.messages.v1 import ExplainReply, ExplainRequest, PlanReply, PlanRequest
+from frenzy_shared.messages.v1 import (
+    ExplainReply,
+    ExplainRequest,
+    PlanReply,
+    PlanRequest,
+    ReconcileReply,
+    ReconcileRequest,
+)
 from frenzy_shared.telemetry import traceparent
 
 log = logging.getLogger(__name__)
+
+_RECONCILE_S: Final = 300.0
 
 R = TypeVar("R", bound=Wire)
 
@@ -40,6 +49,18 @@ class Questions:
             subjects.SCHEDULER_EXPLAIN, question, ExplainReply, self.explain_timeout_s
         )
         return None if reply is None or reply.error else reply
+
+    async def reconciliation(self, *, apply: bool) -> ReconcileReply:
+        """Ask the leader what is wrong in the store; the whole event history is read for it.
+
+        Raises:
+            Unavailable: no scheduler leads, or it took too long.
+        """
+        question = ReconcileRequest(apply=apply)
+        payload = await self.bus.request(
+            subjects.SCHEDULER_RECONCILE, question.encode(), timeout_s=_RECONCILE_S
+        )
+        return ReconcileReply.decode(payload)
 
     async def _ask(self, subject: str, question: Wire, kind: type[R], timeout_s: float) -> R | None:
         if not self.bus.connected:

@@ -6,6 +6,7 @@ from frenzy_shared.bus.port import Bus
 from frenzy_shared.errors import Misconfigured, Unavailable
 from frenzy_shared.messages.http import CheckView, ReadinessView
 from frenzy_shared.state.port import StateStore
+from frenzy_shared.state.records import in_safe_mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,11 @@ class Readiness:
                 ok=health.outbox_lag <= self.max_outbox_lag,
                 detail=f"{health.outbox_lag} events wait to be published",
             ),
+            CheckView(
+                name="safe mode",
+                ok=not health.safe_mode,
+                detail=health.safe_mode and f"nothing starts or changes: {health.safe_mode}",
+            ),
         )
         if stopping:
             status = "stopping"
@@ -42,6 +48,8 @@ class Readiness:
         health = await self.state.health()
         if not health.reachable:
             raise Unavailable(f"the state store is unreachable: {health.detail}")
+        if health.safe_mode:
+            raise in_safe_mode(health.safe_mode)
         if health.outbox_lag > self.max_outbox_lag:
             raise Unavailable(f"{health.outbox_lag} events wait to be published; try again later")
         if health.memory_used_ratio > self.max_memory_ratio:

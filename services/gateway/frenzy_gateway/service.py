@@ -10,8 +10,8 @@ from frenzy_gateway.callers import Caller, Callers
 from frenzy_gateway.cancellation import cancel_change, settled
 from frenzy_gateway.dependencies import find_dependencies
 from frenzy_gateway.enrolment import Enrolment
-from frenzy_gateway.operations import Operations
 from frenzy_gateway.holding import hold_change, release_change
+from frenzy_gateway.operations import Operations
 from frenzy_gateway.projects import Projects
 from frenzy_gateway.questions import Questions
 from frenzy_gateway.readiness import Readiness
@@ -83,7 +83,9 @@ class GatewayService:
     @property
     def operations(self) -> Operations:
         """Return what operators do."""
-        return Operations(state=self.state, clock=self.clock, ids=self.ids)
+        return Operations(
+            state=self.state, clock=self.clock, ids=self.ids, questions=self.questions
+        )
 
     @property
     def enrolment(self) -> Enrolment:

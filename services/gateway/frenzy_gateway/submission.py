@@ -104,9 +104,11 @@ def new_submission(
     submitted_by: str,
     force_queue: bool,
     traceparent: str,
+    depends_on: tuple[JobId, ...] = (),
 ) -> Submission:
     """Return the job to store, with the event that announces it."""
     digest = spec_digest(spec)
+    document = json.loads(spec.encode())  # in the event too: a lost store is rebuilt from events
     record = JobRecord(
         id=job,
         project=project,
@@ -117,17 +119,19 @@ def new_submission(
         submitted_by=submitted_by,
         spec_sha256=digest,
         labels=tuple(sorted(spec.labels.items())),
+        depends_on=depends_on,
+        needs_success=spec.depends_on_end == "success",
         force_queue=force_queue,
         traceparent=traceparent,
     )
     announcement = OutboxMessage(
         subject=subjects.job_event(project, "submitted", job),
         type="submitted",
-        data={"submitted_by": submitted_by},
+        data={"submitted_by": submitted_by, "spec": document},
     )
     return Submission(
         job=record,
-        spec=json.loads(spec.encode()),
+        spec=document,
         idempotency_key=key,
         body_sha256=digest,
         outbox=(announcement,),

@@ -2,14 +2,12 @@
 
 from contextlib import AsyncExitStack
 
-from frenzy_scheduler.core.policies import policy_named
 from frenzy_scheduler.service import Scheduler
 from frenzy_scheduler.settings import SchedulerSettings
 from frenzy_shared.bus.nats import NatsBus
 from frenzy_shared.bus.nats_connection import bus_access
 from frenzy_shared.bus.nats_permissions import BusRole, connection_name
 from frenzy_shared.clock import RandomIds, SystemClock
-from frenzy_shared.errors import Misconfigured
 from frenzy_shared.state.redis import RedisStore
 from frenzy_shared.telemetry import configure, serve_metrics
 
@@ -18,14 +16,11 @@ async def run(settings: SchedulerSettings) -> None:
     """Run until a signal.
 
     Raises:
-        Misconfigured: an unknown policy, or servers and streams that are not as they must be.
+        Misconfigured: servers and streams that are not as they must be.
         Unavailable: the servers cannot be reached.
     """
     ids = RandomIds()
     instance = settings.instance or f"scheduler-{ids.new_id()}"
-    policy = policy_named(settings.policy)
-    if policy is None:
-        raise Misconfigured(f"FRENZY_POLICY: there is no policy {settings.policy!r}")
     async with AsyncExitStack() as stack:
         telemetry = configure("scheduler", settings)
         stack.callback(telemetry.close)
@@ -41,11 +36,12 @@ async def run(settings: SchedulerSettings) -> None:
         serve_metrics(telemetry, settings)
         scheduler = Scheduler(
             store=store,
+            keeper=store,
             bus=bus,
             clock=SystemClock(),
             ids=ids,
             settings=settings,
-            policy=policy,
+            policy=settings.strategy(),
             telemetry=telemetry,
             instance=instance,
         )

@@ -32,6 +32,12 @@ class Documents:
     _queued: dict[tuple[JobId, int], PlanSet] = field(default_factory=dict)
     _placed: dict[tuple[JobId, int], PlanSet] = field(default_factory=dict)
 
+    def forget(self) -> None:
+        """Drop everything: the store's content was put right."""
+        self._specs.clear()
+        self._queued.clear()
+        self._placed.clear()
+
     async def spec(self, job: JobId) -> JobSpec:
         """Return a job's specification, which never changes.
 

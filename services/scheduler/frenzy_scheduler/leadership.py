@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from frenzy_scheduler.safemode import SafeMode
 from frenzy_shared.clock import Clock
 from frenzy_shared.state.port import StateStore
 
@@ -26,6 +27,7 @@ class Leadership:
     holder: str
     ttl_s: float
     on_gained: Callable[[], None]
+    safe_mode: SafeMode
     _until: float = field(init=False, default=0.0)
 
     @property
@@ -39,9 +41,17 @@ class Leadership:
         return (LEASE, self.holder)
 
     async def renew(self) -> None:
-        """Take or renew the lease; counted from before the call, so never for too long."""
+        """Take or renew the lease; counted from before the call, so never for too long.
+
+        Nobody leads who has not judged the store's history. A lease that ended is not renewed but
+        taken anew, so that a store which was replaced meanwhile is judged as a new one.
+
+        Raises:
+            Unavailable: the store is, or nothing can be judged for now.
+        """
         asked, held = self.clock.monotonic(), self.held
-        if await self.store.acquire_lease(LEASE, self.holder, self.ttl_s):
+        if await self.store.acquire_lease(LEASE, self.holder, self.ttl_s, renew=held):
+            await self.safe_mode.look(gained=not held)
             self._until = asked + self.ttl_s
             if not held:
                 log.info("holding lease %s", LEASE, extra={"holder": self.holder})

@@ -10,6 +10,7 @@ from frenzy_scheduler.core.steps import quarantine_token
 from frenzy_scheduler.desired import Desired, concerns
 from frenzy_scheduler.jobs import Jobs, apply, lease_lost
 from frenzy_scheduler.leadership import Leadership
+from frenzy_scheduler.safemode import SafeMode, ahead_of
 from frenzy_shared.clock import Clock, IdSource
 from frenzy_shared.domain.cluster import (
     Device,
@@ -29,6 +30,7 @@ from frenzy_shared.state.port import (
     NodeRegistration,
     OutboxMessage,
     Release,
+    Result,
     StateStore,
 )
 
@@ -51,14 +53,20 @@ class Nodes:
     desired: Desired
     leadership: Leadership
     watch: Watch
+    safe_mode: SafeMode
     forgotten_after_s: float  # how long a node may not mention an attempt that it had prepared
     _missing: dict[tuple[str, Attempt], float] = field(default_factory=dict)
 
     async def answer(self, heartbeat: Heartbeat) -> DesiredSet:
         """Take in a node's inventory and return all that it must do."""
+        if self.safe_mode.why:
+            return await self._keep(heartbeat)
         if heartbeat.epoch == 0:
             return await self._register(heartbeat)
         node = await self.store.node(NodeId(heartbeat.node))
+        if problem := ahead_of(node, heartbeat):
+            await self.safe_mode.enter(problem)
+            return await self._keep(heartbeat)
         if node is None or node.epoch != heartbeat.epoch or _other_devices(node, heartbeat):
             epoch = node.epoch if node else 0
             return DesiredSet(node=heartbeat.node, epoch=epoch, fenced=True)
@@ -73,7 +81,24 @@ class Nodes:
         await self._look_for_forgotten(node, heartbeat, records)
         return await self.desired.complete(node, records, heartbeat.attempts)
 
+    async def _keep(self, heartbeat: Heartbeat) -> DesiredSet:
+        """Let a node go on with what it runs, and note it: the store is in SAFE MODE."""
+        epoch = heartbeat.epoch or (await self._new_epoch(heartbeat)).epoch
+        self.watch.hear(heartbeat.node, self.clock.monotonic())
+        self.safe_mode.note(heartbeat, epoch)
+        return DesiredSet(node=heartbeat.node, epoch=epoch, complete=False)
+
     async def _register(self, heartbeat: Heartbeat) -> DesiredSet:
+        result = await self._new_epoch(heartbeat)
+        node = NodeId(heartbeat.node)
+        self.watch.hear(node, self.clock.monotonic())
+        records = await self.store.jobs_in(PLACED)
+        record = await self.store.node(node)
+        if record is None or record.epoch != result.epoch:
+            return DesiredSet(node=node, epoch=result.epoch, fenced=True)
+        return await self.desired.complete(record, records, heartbeat.attempts)
+
+    async def _new_epoch(self, heartbeat: Heartbeat) -> Result:
         node = NodeId(heartbeat.node)
         registration = NodeRegistration(
             node=node,
@@ -85,13 +110,8 @@ class Nodes:
         )
         op = f"register:{node}:{self.ids.new_id()}"
         result = await self.store.register_node(op, registration)
-        self.watch.hear(node, self.clock.monotonic())
         log.info("node %s registered", node, extra={"node": node, "epoch": result.epoch})
-        records = await self.store.jobs_in(PLACED)
-        record = await self.store.node(node)
-        if record is None or record.epoch != result.epoch:
-            return DesiredSet(node=node, epoch=result.epoch, fenced=True)
-        return await self.desired.complete(record, records, heartbeat.attempts)
+        return result
 
     async def _reconcile(self, node: NodeRecord, heartbeat: Heartbeat) -> None:
         """Compare every owner on the node with what it holds; free what nobody holds any more.

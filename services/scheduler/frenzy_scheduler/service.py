@@ -18,11 +18,14 @@ from frenzy_scheduler.desired import Desired
 from frenzy_scheduler.documents import Documents
 from frenzy_scheduler.draining import Draining
 from frenzy_scheduler.explain import Explain
+from frenzy_scheduler.feed import EvidenceFeed
 from frenzy_scheduler.incoming import Incoming
 from frenzy_scheduler.jobs import Jobs
 from frenzy_scheduler.leadership import Leadership
 from frenzy_scheduler.metrics import Metrics
 from frenzy_scheduler.nodes import Nodes
+from frenzy_scheduler.recovery import Recovery
+from frenzy_scheduler.safemode import SafeMode
 from frenzy_scheduler.scheduling import Scheduling
 from frenzy_scheduler.settings import SchedulerSettings
 from frenzy_scheduler.sharing import Sharing
@@ -39,6 +42,7 @@ from frenzy_shared.messages import subjects
 from frenzy_shared.messages.v1 import Heartbeat
 from frenzy_shared.outbox import OutboxRelay
 from frenzy_shared.runtime import every, run_until_stopped
+from frenzy_shared.state.keeper import Keeper
 from frenzy_shared.state.port import OutboxEntry, StateStore
 from frenzy_shared.telemetry import Telemetry
 
@@ -58,6 +62,7 @@ class Scheduler:
     """One replica, made of its ports."""
 
     store: StateStore
+    keeper: Keeper
     bus: Bus
     clock: Clock
     ids: IdSource
@@ -79,17 +84,20 @@ class Scheduler:
             frozen_after_s=max(5 * settings.liveness_poll_s, settings.suspect_after_s / 4),
             since=self.clock.monotonic(),
         )
+        self._safe_mode = SafeMode(keeper=self.keeper, bus=self.bus)
         self.leadership = Leadership(
             store=self.store,
             clock=self.clock,
             holder=self.instance,
             ttl_s=settings.lease_ttl_s,
             on_gained=self._take_over,
+            safe_mode=self._safe_mode,
         )
         documents = Documents(store=self.store, settings=settings)
         self._wire_jobs(documents)
         self._wire_nodes()
         self._wire_incoming()
+        self._wire_recovery(documents)
 
     async def run(self, stop: asyncio.Event | None = None) -> None:
         """Work until ``stop`` or a signal; then give the lease up."""
@@ -98,6 +106,7 @@ class Scheduler:
             try:
                 await run_until_stopped(
                     lambda s: every(settings.lease_renew_s, s, self._lead),
+                    lambda s: every(settings.lease_renew_s, s, self._feed.look),
                     lambda s: every(settings.rescan_s, s, self._schedule, wake=self._wake),
                     lambda s: every(settings.rescan_s, s, self._sweep),
                     lambda s: every(settings.timer_poll_s, s, self._look_at_timers),
@@ -194,6 +203,7 @@ class Scheduler:
             desired=self._desired,
             leadership=self.leadership,
             watch=self._watch,
+            safe_mode=self._safe_mode,
             forgotten_after_s=settings.lost_after_s,
         )
         self._silence = Silence(
@@ -235,6 +245,22 @@ class Scheduler:
         )
         self._outbox = OutboxRelay(store=self.store, bus=self.bus, on_published=self._published)
 
+    def _wire_recovery(self, documents: Documents) -> None:
+        settings = self.settings
+        self._feed = EvidenceFeed(keeper=self.keeper, bus=self.bus, handler=self._incoming.evidence)
+        self._recovery = Recovery(
+            store=self.store,
+            keeper=self.keeper,
+            bus=self.bus,
+            clock=self.clock,
+            ids=self.ids,
+            documents=documents,
+            leadership=self.leadership,
+            safe_mode=self._safe_mode,
+            fence_after_s=settings.fence_after_s + settings.fence_margin_s,
+            forgotten_after_s=settings.retention_s,
+        )
+
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator[None]:
         incoming = self._incoming
@@ -244,14 +270,8 @@ class Scheduler:
                 stack.push_async_callback(subscription.stop)
 
             keep(await self.bus.serve(subjects.HEARTBEATS, self.heartbeat))
-            keep(
-                await self.bus.consume(
-                    subjects.EVIDENCE_STREAM,
-                    subjects.EVIDENCE_DURABLE,
-                    incoming.evidence,
-                    filter_subject=subjects.EVIDENCE,
-                )
-            )
+            stack.push_async_callback(self._feed.stop)
+            await self._feed.start()
             keep(
                 await self.bus.consume(
                     subjects.EVENTS_STREAM,
@@ -263,32 +283,38 @@ class Scheduler:
             keep(await self.bus.subscribe(subjects.TELEMETRY, incoming.metrics, queue=_QUEUE))
             explain = subjects.SCHEDULER_EXPLAIN
             keep(await self.bus.serve(explain, incoming.question, queue=_QUEUE))
+            keep(await self.bus.serve(subjects.SCHEDULER_RECONCILE, self._recovery.answer))
             yield
 
     # -- loops --------------------------------------------------------------------------------
+
+    @property
+    def _in_charge(self) -> bool:
+        """Tell whether this replica leads and may build on what the store says."""
+        return self.leadership.held and not self._safe_mode.why
 
     async def _lead(self) -> None:
         await self.leadership.renew()
         self._metrics.led(leader=self.leadership.held)
 
     async def _schedule(self) -> None:
-        if self.leadership.held:
+        if self._in_charge:
             await self._scheduling.run()
 
     async def _sweep(self) -> None:
         """Settle what a crash between two arrows left behind."""
-        if not self.leadership.held:
+        if not self._in_charge:
             return
         for record in await self.store.jobs_in(PLACED):
             op = f"sweep:{record.id}"
             await self._jobs.settle(record, op=op, lease=self.leadership.proof)
 
     async def _look_at_timers(self) -> None:
-        if self.leadership.held:
+        if self._in_charge:
             await self._timers.look()
 
     async def _look_at_nodes(self) -> None:
-        if self.leadership.held:
+        if self._in_charge:
             await self._silence.look()
 
     async def _report(self) -> None:
@@ -297,7 +323,7 @@ class Scheduler:
             self._metrics.counted(await self.store.counts(), health.outbox_lag)
 
     async def _keep_account(self) -> None:
-        if self.leadership.held:
+        if self._in_charge:
             await self._sharing.keep_account()
 
     async def _push_cancelled(self, stop: asyncio.Event) -> None:
@@ -318,7 +344,7 @@ class Scheduler:
                 log.info("nodes will hear by heartbeat: %s", error.message)
 
     async def _relay(self, stop: asyncio.Event) -> None:
-        await self._outbox.run(stop, leading=lambda: self.leadership.held)
+        await self._outbox.run(stop, leading=lambda: self._in_charge)
 
     async def _resign(self) -> None:
         try:

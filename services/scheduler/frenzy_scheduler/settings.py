@@ -1,6 +1,7 @@
 """Settings of the scheduler, from FRENZY_* environment variables."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -45,6 +46,12 @@ class SchedulerSettings(TimingSettings):
     batch: Annotated[int, Field(ge=1, le=1024)] = 32
     """Store calls in flight at once."""
 
+    retention_s: Annotated[float, Field(ge=60)] = 30 * 86_400.0
+    """How long finished jobs are kept; then they are archived and forgotten."""
+    retention_jobs: Annotated[int, Field(ge=0)] = 100_000
+    """How many finished jobs are kept at most; the oldest go first."""
+    retention_archive: Path | None = None
+    """Folder of the archive, a JSON line for each forgotten job; empty: `<data_dir>/archive`."""
     strikes: Annotated[int, Field(ge=0, le=100)] = 3
     """Launches that a node may refuse within `strikes_window_s` before it is drained; 0: any."""
     strikes_window_s: Seconds = 3600.0

@@ -116,8 +116,10 @@ def _scheduler(inbox: str) -> Permissions:
             *_VERIFIES,
             *_shares(EVIDENCE_STREAM, EVIDENCE_DURABLE),
             *_shares(EVENTS_STREAM, WAKE_DURABLE),
+            *_reads(EVENTS_STREAM),  # to judge the store's history, and to put it right
             subjects.ALL_EVENTS,
             subjects.desired("*"),
+            subjects.MARP_PLAN,  # what a waiting job could run with if its pins were others
             f"{ROOT}.dlq.>",
         ),
         subscribe=(inbox, subjects.HEARTBEATS, subjects.TELEMETRY, f"{ROOT}.rpc.scheduler.*"),

@@ -1,0 +1,59 @@
+"""``frenzy admin``: a store whose history went backwards is shown, and put right on demand."""
+
+import json
+
+from tests.support.api import ok
+
+from frenzy_shared.messages.v1 import Difference, Reconciliation
+
+LATE = Difference(entity="job:j1", store="RUNNING, version 3", repair="becomes SUCCEEDED")
+LOST = Difference(entity="job:j2", store="unknown", repair="becomes QUEUED")
+FOUND = Reconciliation(safe_mode="an old copy", count=2, differences=(LATE, LOST))
+
+
+def answer(cli, *results):
+    cli.api.on("POST", "/admin/reconcile", *(ok(result) for result in results))
+
+
+def test_what_differs_is_shown_and_nothing_is_changed(cli):
+    answer(cli, FOUND)
+    result = cli("admin", "reconcile")
+    assert result.code == 0, result.err
+    assert "job:j1" in result.out
+    assert "becomes SUCCEEDED" in result.out
+    assert "SAFE MODE: an old copy" in result.err
+    assert "--apply" in result.err
+    assert dict(cli.api.requests[0].url.params) == {"apply": "false"}
+
+
+def test_apply_puts_it_right(cli):
+    done = FOUND.model_copy(update={"applied": True, "safe_mode": ""})
+    answer(cli, done)
+    result = cli("admin", "reconcile", "--apply")
+    assert "put right: 2 differences; SAFE MODE is over" in result.err
+    assert dict(cli.api.requests[0].url.params) == {"apply": "true"}
+
+
+def test_a_silent_node_keeps_it_from_being_applied(cli):
+    why = "n2 did not say yet what runs there: wait, or confirm that it is dead"
+    answer(cli, FOUND.model_copy(update={"silent": ("n2",), "refused": why}))
+    result = cli("admin", "reconcile", "--apply")
+    assert (result.code, why in result.err) == (1, True)
+
+
+def test_without_safe_mode_there_is_nothing_to_do(cli):
+    answer(cli, Reconciliation())
+    result = cli("admin", "reconcile", "-o", "json")
+    assert json.loads(result.out)["count"] == 0
+    assert "nothing to put right" in result.err
+
+
+def test_rebuild_is_for_an_empty_store(cli):
+    answer(cli, FOUND)
+    result = cli("admin", "rebuild", "--apply")
+    assert (result.code, len(cli.api.requests)) == (1, 1)
+    assert "the store is not empty" in result.err
+    assert "frenzy admin reconcile" in result.err
+    lost = FOUND.model_copy(update={"differences": (LOST,), "count": 1})
+    answer(cli, lost, lost.model_copy(update={"applied": True, "safe_mode": ""}))
+    assert "SAFE MODE is over" in cli("admin", "rebuild", "--apply").err
