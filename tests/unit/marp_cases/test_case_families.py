@@ -2,8 +2,9 @@
 
 Traced with torch.autograd.graph.saved_tensors_hooks on transformers 5.24 and torch 2.13 (CPU): bytes
 of distinct storages saved by a forward pass with 3 layers minus one with 2, parameters apart;
-dropout 0, hidden 256, 4 heads of 64, inner 768, 2 x 128 tokens. Unit: bytes a token over hidden.
-Falcon is left out: its fused attention falls back to written-out scores on a CPU.
+dropout 0, hidden 256, 4 heads of 64, inner 768 (BLOOM, Falcon: 1024), 2 x 128 tokens. Unit: bytes a
+token over hidden. T5 is the mean of an encoder and a decoder layer. Fused attention falls back to
+written-out scores on a CPU in Falcon (one key head), DeepSeek-V3 (MLA) and T5; BLOOM has none.
 """
 
 import pytest
@@ -13,10 +14,29 @@ from frenzy_marp.core.cases.activations import block_bytes
 from frenzy_marp.core.cases.case import parse_case
 
 HIDDEN = 256
-LAYER_NORM = {"gpt2", "gpt_neox", "opt", "phi", "stablelm", "starcoder", "gpt_bigcode", "bert"}
-PLAIN_MLP = LAYER_NORM - {"stablelm"}
+LAYER_NORM = {
+    "gpt2",
+    "gpt_neox",
+    "opt",
+    "phi",
+    "stablelm",
+    "starcoder",
+    "gpt_bigcode",
+    "bert",
+    "bloom",
+    "falcon",
+}
+PLAIN_MLP = (LAYER_NORM | {"t5"}) - {"stablelm"}
 POSITIONS = {"gpt2", "opt", "gpt_bigcode", "bert"}
-HEADS = {"gpt_bigcode": 1, "starcoder": 2}
+HEADS = {"gpt_bigcode": 1, "starcoder": 2, "falcon": 1, "t5": 4, "deepseek": 4}
+WIDE = {"bloom", "falcon"}
+LATENT = {
+    "kv_lora_rank": 64,
+    "q_lora_rank": 96,
+    "qk_nope_head_dim": 32,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 32,
+}
 
 # family: (fused attention, written-out scores) in bf16, then the same in fp32
 TRACED = {
@@ -37,6 +57,10 @@ TRACED = {
     "mixtral": (78.5, 92.4, 148.5, 160.4),
     "granite_moe": (78.4, 92.3, 148.4, 160.3),
     "glm": (48.3, 60.3, 88.6, 96.5),
+    "t5": (None, 49.0, None, 78.0),
+    "bloom": (None, 44.0, None, 72.1),
+    "falcon": (None, 32.0, None, 64.0),
+    "deepseek": (None, 62.1, None, 97.8),
 }
 
 
@@ -50,10 +74,11 @@ def kept(family, attention, dtype):
             "num_heads": 4,
             "num_kv_heads": grouped,
             "head_dim": 64,
-            "intermediate_size": 768,
+            "intermediate_size": 1024 if family in WIDE else 768,
             "gated_mlp": family not in PLAIN_MLP,
             "norm": "layer" if family in LAYER_NORM else "rms",
             "max_positions": 128 if family in POSITIONS else None,
+            "mla": LATENT if family == "deepseek" else None,
             "num_experts": 4 if mixture else 0,
             "experts_per_token": 2 if mixture else 0,
             "expert_intermediate_size": 768 if mixture else None,

@@ -85,6 +85,7 @@ def test_nf4_with_double_quantisation_stores_just_over_half_a_byte():
     """A scale of a byte for 64 weights, an fp32 scale for 256 of those; embeddings stay 16 bit."""
     training = {
         "method": "qlora",
+        "activation_checkpointing": "none",
         "quantization": "nf4_double",
         "lora": LORA,
         "adapter_dtype": "fp32",
@@ -188,3 +189,44 @@ def test_fsdp1_with_adapters_still_holds_the_other_inputs_at_the_end_of_backward
     sharded = {"sharding": "fsdp", "data": 2, "shard_degree": 2}
     last = moment(run(training=training, parallelism=sharded), "first block's backward")
     assert term(last, "retained inputs") == 2 * (LAYERS - 1) * 2 * HIDDEN * 4096
+
+
+def kept_by_lora(quantization, torch_version):
+    training = {
+        "method": "qlora",
+        "activation_checkpointing": "none",
+        "lora": LORA,
+        "adapter_dtype": "bf16",
+        "quantization": quantization,
+        "torch_version": torch_version,
+    }
+    return block_bytes(run(training=training)).kept
+
+
+def test_early_bitsandbytes_keeps_inputs_of_frozen_matrices():
+    """The second norm's output and the MLP's product; the attention's output is kept anyway."""
+    fixed, early = kept_by_lora("nf4", "2.4.1"), kept_by_lora("nf4", "2.2.0")
+    assert early - fixed == pytest.approx(2 * HIDDEN + 2 * INNER)
+    assert kept_by_lora("gptq4", "2.2.0") == fixed
+    assert kept_by_lora("int8", "2.4.1") == early
+
+
+def test_fsdp1_makes_one_gradient_of_all_that_is_outside_the_blocks():
+    """Its pieces wait for each other: embedding and head, twice, in 16 bit."""
+    sharded = {"sharding": "fsdp", "data": 2, "shard_degree": 2}
+    found = run(parallelism=sharded, gpu={"count": 2})
+    end = moment(found, "end of backward")
+    assert term(end, "gradients put together") == pytest.approx(2 * 2 * EMBEDDING * 2)
+    whole = moment(run(), "end of backward")
+    assert term(whole, "gradients put together") == 0
+
+
+def test_deepspeed_casts_the_largest_gradient_before_it_adds_it():
+    training = {
+        "framework": "megatron_deepspeed",
+        "master_weights": True,
+        "grad_dtype": "fp32",
+        "optimizer_state_dtype": "fp32",
+    }
+    end = moment(run(training=training), "end of backward")
+    assert term(end, "gradients put together") == pytest.approx(4 * EMBEDDING)

@@ -59,6 +59,7 @@ def _everything(block: Block) -> float:
         + _adapters(block)
         + _residual_dropout(block)
         + _sums(block)
+        + _cross_attention(block)
     )
 
 
@@ -74,6 +75,8 @@ def _norms(block: Block) -> float:
     gemma = model.family in {word.Family.GEMMA, word.Family.GEMMA2}  # weights in fp32 too
     if not block.kernels.fused_norm:
         one_input = 4 if frozen else 4 + (4 if gemma else block.element)
+    if model.family is word.Family.T5 and block.element < 4:
+        one_input += block.element  # it multiplies the input itself, not its fp32 copy
     casts = block.kernels.stream_bytes > block.element
     readers = 3 if casts and not block.kernels.fused_qkv else 1
     outputs = readers * block.trained(*_QKV)
@@ -86,6 +89,18 @@ def _norms(block: Block) -> float:
     if model.family is word.Family.QWEN3:  # a norm on query and key
         kept += one_input * (block.query + block.key)
     return kept
+
+
+def _cross_attention(block: Block) -> float:
+    """Return what T5's decoder blocks, half of them all, keep of attention to the encoder.
+
+    A norm, query and output, and keys and values of as many encoder tokens.
+    """
+    if block.run.model.family is not word.Family.T5:
+        return 0.0
+    norm = _norms(block) / 2
+    mask = block.stream if block.drops() else 0.0
+    return (norm + attention_bytes(block) + mask) / 2
 
 
 def _adapters(block: Block) -> float:

@@ -4,10 +4,15 @@ from typing import Final
 
 from frenzy_marp.core.cases import vocabulary as word
 from frenzy_marp.core.cases.block import Block
+from frenzy_marp.core.cases.kernels import torch_from
 
-_NO_DROPOUT: Final = frozenset({word.Family.OPT, word.Family.BLOOM})  # 0 in their configs
+# 0 in their configs, or not applied to the scores.
+_NO_DROPOUT: Final = frozenset({word.Family.OPT, word.Family.BLOOM, word.Family.FALCON})
 # Softmax in the precision of the scores, unless autocast makes it fp32.
-_PLAIN_SOFTMAX: Final = frozenset({word.Family.GPT2, word.Family.BERT, word.Family.FALCON})
+_PLAIN_SOFTMAX: Final = frozenset(
+    {word.Family.GPT2, word.Family.BERT, word.Family.FALCON, word.Family.T5}
+)
+_NO_ROTATION: Final = frozenset({word.Family.BLOOM})  # and no learned positions either
 _STATISTICS: Final = 4  # log-sum-exp of a row of scores, fp32
 
 
@@ -34,13 +39,16 @@ def scores_bytes(block: Block) -> float:
     """Return the written-out scores: probabilities, dropout mask, dropped copy.
 
     Megatron in 16 bit: 2 + 1 + 2 bytes, the 5 a s of Korthikanti et al. Hugging Face's softmax is
-    fp32 with a 16-bit copy, in some families under autocast only; Gemma 2 caps its scores.
+    fp32 with a 16-bit copy, in some families under autocast only; Gemma 2 caps its scores, OPT
+    limited them from below until transformers 4.48 (of the days of torch 2.6).
     """
     run, element = block.run, block.element
     length = run.training.sequence_length / run.parallelism.context
     mask = 1 if block.drops() and run.model.family not in _NO_DROPOUT else 0
     upcast = run.training.autocast or run.model.family not in _PLAIN_SOFTMAX
     capped = element if run.model.family is word.Family.GEMMA2 else 0
+    if run.model.family is word.Family.OPT and not torch_from(run.training.torch_version, 2, 6):
+        capped = element
     if block.kernels.hugging_face and element == 2 and upcast:
         return block.heads * length * (4 + element + mask + capped)
     return block.heads * length * (element + mask * (1 + element) + capped)
@@ -54,7 +62,9 @@ def _projection(block: Block) -> float:
     """
     if not block.kernels.whole_qkv and not block.kernels.fused_qkv:
         return 0.0
-    if block.kernels.hugging_face and block.run.model.max_positions > 0:
+    model = block.run.model
+    unrotated = model.max_positions > 0 or model.family in _NO_ROTATION
+    if block.kernels.hugging_face and unrotated:
         return 0.0
     if block.kernels.hugging_face and block.run.model.family is word.Family.GPT_NEOX:
         eager = block.run.training.attention is word.AttentionKernel.EAGER
@@ -65,17 +75,15 @@ def _projection(block: Block) -> float:
 def _repeats_heads(block: Block) -> bool:
     """Return whether grouped keys and values are copied to all heads.
 
-    transformers does so unless attention is flash, or torch (2.5 and later) takes grouped heads;
-    litgpt always.
+    transformers does so unless attention is flash, or torch (2.5 and later) takes grouped heads,
+    or the one head of multi-query attention is broadcast; litgpt always.
     """
     model, chosen = block.run.model, block.kernels
     grouped = model.num_kv_heads < model.num_heads and model.latent is None
+    if chosen.hugging_face and model.family is word.Family.FALCON and model.num_kv_heads == 1:
+        return False
     flash = block.run.training.attention is word.AttentionKernel.FLASH
-    native = block.run.training.attention is word.AttentionKernel.SDPA and _takes_groups(block)
+    native = block.run.training.attention is word.AttentionKernel.SDPA and torch_from(
+        block.run.training.torch_version, 2, 5
+    )
     return grouped and (chosen.whole_qkv or (chosen.hugging_face and not flash and not native))
-
-
-def _takes_groups(block: Block) -> bool:
-    major, _, rest = block.run.training.torch_version.partition(".")
-    minor = rest.partition(".")[0]
-    return major.isdecimal() and minor.isdecimal() and (int(major), int(minor)) >= (2, 5)

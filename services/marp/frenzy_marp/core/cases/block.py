@@ -1,10 +1,13 @@
 """One block on one rank: its widths, its kernels, and which of its matrices are trained."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from frenzy_marp.core.cases import vocabulary as word
 from frenzy_marp.core.cases.case import Run
-from frenzy_marp.core.cases.kernels import Kernels, kernels
+from frenzy_marp.core.cases.kernels import Kernels, kernels, torch_from
+
+_NF4: Final = frozenset({word.Quantization.NF4, word.Quantization.NF4_DOUBLE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +38,28 @@ class Block:
     def trained(self, *targets: word.Target) -> int:
         """Return 1 when one of the matrices has a gradient, or an adapter that reads its input."""
         adapter = self.run.training.adapter
-        if adapter is None:
+        if adapter is None or self.keeps_quantised_inputs():
             return 1
         return int(any(target in adapter.targets for target in targets))
 
+    def keeps_quantised_inputs(self) -> bool:
+        """Return whether quantised matrices keep their inputs although they are frozen.
+
+        bitsandbytes did so in 4 bit until 0.43.2 (pull request 1270, of the days of torch 2.4);
+        in 8 bit it still does.
+        """
+        training = self.run.training
+        if training.quantization in _NF4:
+            return torch_from(training.torch_version, 2, 0) and not torch_from(
+                training.torch_version, 2, 4
+            )
+        return training.quantization is word.Quantization.INT8
+
     def drops(self) -> bool:
         """Return whether the block drops values: later families do not, whatever adapters do."""
-        return self.run.training.dropout > 0 and self.run.model.norm is word.Norm.LAYER
+        model = self.run.model
+        early = model.norm is word.Norm.LAYER or model.family is word.Family.T5
+        return self.run.training.dropout > 0 and early
 
 
 def block_of(run: Run) -> Block:

@@ -6,6 +6,7 @@ from frenzy_marp.core.cases import vocabulary as word
 from frenzy_marp.core.cases.block import Block
 
 _GELU_NEW: Final = frozenset({word.Family.GPT2, word.Family.PHI})  # in transformers
+_RELU: Final = frozenset({word.Family.OPT, word.Family.T5})
 _WRITTEN_OUT_GELU: Final = 5  # tensors of the inner width: cube, tanh, sums and products
 
 
@@ -73,8 +74,9 @@ def _mlp(block: Block, inner: float, *, looped: bool = False) -> float:
     family, eager = block.run.model.family, block.kernels.hugging_face
     if family in _GELU_NEW and eager and not block.kernels.compiled:
         return block.element * inner * _WRITTEN_OUT_GELU
-    if family is word.Family.OPT:
-        return block.element * inner  # ReLU keeps its output only, the next matrix's input
+    if family in _RELU:  # keeps its output only, the next matrix's input
+        dropped = 1 + block.element if family is word.Family.T5 and block.drops() else 0
+        return (block.element + dropped) * inner
     return block.element * inner * (1 + product)
 
 

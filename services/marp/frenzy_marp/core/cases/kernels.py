@@ -73,6 +73,14 @@ def kernels(run: Run) -> Kernels:
     )
 
 
+def torch_from(version: str, major: int, minor: int) -> bool:
+    """Return whether a torch version is stated and at least ``major.minor``."""
+    first, _, rest = version.partition(".")
+    second = rest.partition(".")[0]
+    stated = first.isdecimal() and second.isdecimal()
+    return stated and (int(first), int(second)) >= (major, minor)
+
+
 def _stream_bytes(run: Run, *, hugging_face: bool) -> int:
     """Return the bytes of an element of the residual stream.
 

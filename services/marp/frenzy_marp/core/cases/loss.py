@@ -13,6 +13,8 @@ _LOGITS_NOT_UPCAST = frozenset(
         word.Family.BLOOM,
         word.Family.OPT,
         word.Family.FALCON,
+        word.Family.BERT,
+        word.Family.T5,
     }
 )
 _LIGER_BYTES = 8  # its chunks hold as many logits as the batch has hidden values

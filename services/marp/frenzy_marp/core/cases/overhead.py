@@ -5,12 +5,13 @@ from typing import Final
 
 from frenzy_marp.core.cases import vocabulary as word
 from frenzy_marp.core.cases.case import Run
-from frenzy_marp.core.cases.prediction import Moment, spread_bytes
+from frenzy_marp.core.cases.prediction import RETAINED, Moment, spread_bytes
 
 GIB: Final = float(2**30)
 
 _EXPANDABLE_SLACK: Final = 1.03
 _SEGMENT_SLACK: Final = 1.08
+_PINNED_SLACK: Final = 0.2  # inputs that stay between freed blocks leave holes of this share
 _RETRY_SLACK: Final = 1.02  # what cannot be released although the allocator retries
 # The same, by what is held: states are few large blocks that stay where they are; what comes and
 # goes in every step leaves holes.
@@ -116,6 +117,7 @@ def _reserved(run: Run, moments: tuple[Moment, ...], allocated: float, outside: 
         training.compiled and training.loss is word.LossKernel.LINEAR_FUSED
     )
     held = allocated + (0.35 if flat else 1.0) * (spread - allocated)
+    held += _PINNED_SLACK * max(dict(moment.terms).get(RETAINED, 0.0) for moment in moments)
     held *= _EXPANDABLE_SLACK if training.expandable_segments else _SEGMENT_SLACK
     if training.packing is word.Packing.DYNAMIC:
         held = max(_with_other_sizes(run, moment) for moment in moments)

@@ -10,7 +10,7 @@ from frenzy_marp.core.cases.loss import loss_bytes
 from frenzy_marp.core.cases.states import StateBytes, state_bytes, weight_bytes
 
 _LOADING = "loading"
-_RETAINED = "retained inputs"
+RETAINED = "retained inputs"
 _TOGETHER = "gradients put together"
 _GATHERING = frozenset({word.Sharding.ZERO3, word.Sharding.FSDP, word.Sharding.FSDP2})
 
@@ -151,7 +151,7 @@ def _backward(parts: _Parts) -> tuple[Moment, Moment]:
                 ("work of a block", work),
                 ("gathered weights", parts.gathered_root + _gathered_blocks(parts, 1)),
                 ("activations", rest + one),
-                (_RETAINED, max(0.0, parts.saved_once - one) * _retained(parts.run)),
+                (RETAINED, max(0.0, parts.saved_once - one) * _retained(parts.run)),
             ),
         ),
     )
@@ -167,7 +167,8 @@ def _last_gradients(parts: _Parts) -> Moment:
     """
     states, geometry, training = parts.states, parts.geometry, parts.run.training
     together = 0.0
-    if parts.gathered_root and training.adapter is None:
+    flat = parts.gathered_root and parts.run.parallelism.sharding is word.Sharding.FSDP
+    if flat and training.adapter is None:
         together = 2.0 * geometry.ends * training.compute_dtype.size_bytes
     elif states.casts_gradients:
         together = 4.0 * max(geometry.embedding, geometry.head)
@@ -233,6 +234,6 @@ def spread_bytes(moments: tuple[Moment, ...]) -> float:
     steps = [moment for moment in moments if moment.name != _LOADING]
     for moment in steps:
         for name, size in moment.terms:
-            if name not in {_RETAINED, _TOGETHER}:  # cut from what the logits left
+            if name not in {RETAINED, _TOGETHER}:  # cut from what the logits left
                 most[name] = max(most.get(name, 0.0), size)
     return max(sum(most.values()), *(moment.total for moment in moments))
