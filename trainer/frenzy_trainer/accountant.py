@@ -33,7 +33,7 @@ class Accountant(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.peak_bytes = 0
         self._capacity_bytes = capacity_bytes
         self._device = device
-        self._blocks: dict[int, _Block] = {}
+        self._blocks: dict[int, Block] = {}
         self._counting = True
         self._resize: Callable[..., Any] = torch.UntypedStorage.resize_
 
@@ -110,14 +110,14 @@ class Accountant(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._capacity_bytes is not None and self.allocated_bytes + added > self._capacity_bytes:
             raise torch.OutOfMemoryError(self._out_of_memory(added, self._capacity_bytes))
         if block is None:
-            block = _Block(storage, self._release)
+            block = Block(storage, self._release)
             block.key = key
             self._blocks[key] = block
         block.size_bytes = size
         self.allocated_bytes += added
         self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
 
-    def _release(self, block: "_Block") -> None:
+    def _release(self, block: "Block") -> None:
         if self._blocks.pop(block.key, None) is not None:
             self.allocated_bytes -= block.size_bytes
 
@@ -131,7 +131,7 @@ class Accountant(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
 
 
-class _Block(weakref.ref[torch.UntypedStorage]):
+class Block(weakref.ref[torch.UntypedStorage]):
     """A live storage's entry; it calls back when the storage dies."""
 
     __slots__ = ("key", "size_bytes")
