@@ -5,6 +5,7 @@ from typing import Any
 
 from frenzy_shared.domain.job import JobState
 from frenzy_shared.domain.plan import PlanSet, ResourcePlan
+from frenzy_shared.messages.answers import Basis, Eta, QueueEntry, WouldStart
 from frenzy_shared.messages.base import Wire
 
 
@@ -175,6 +176,21 @@ class ExplainView(Wire):
     nearest: str = ""
     position: int | None = None  # in the queue, from 1
     source: str
+    would_start: tuple[WouldStart, ...] = ()
+    eta: Eta | None = None
+    basis: Basis | None = None
+
+
+class QueueView(Wire):
+    """The first waiting jobs in the order of ``policy``; ``total`` counts all of them.
+
+    ``basis`` is what the predicted times rest on.
+    """
+
+    policy: str
+    total: int
+    entries: tuple[QueueEntry, ...]
+    basis: Basis | None = None
 
 
 class SeriesView(Wire):

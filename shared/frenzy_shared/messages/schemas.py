@@ -21,6 +21,8 @@ MODELS: Final[dict[str, type[Wire]]] = {
     "job_list": http.JobList,
     "timeline": http.Timeline,
     "node_list": http.NodeList,
+    "explain_view": http.ExplainView,
+    "queue_view": http.QueueView,
     "plan_result": http.PlanResult,
     "blob_view": http.BlobView,
     "token_request": http.TokenRequest,

@@ -8,6 +8,7 @@ from pydantic import Field
 from frenzy_shared.domain.cluster import Device
 from frenzy_shared.domain.job import RankOutcome
 from frenzy_shared.domain.plan import PlanSet, ResourcePlan
+from frenzy_shared.messages.answers import Basis, Eta, QueueEntry, WouldStart
 from frenzy_shared.messages.base import Wire
 from frenzy_shared.messages.spec import JobSpec
 
@@ -221,6 +222,39 @@ class ExplainReply(Wire):
     nearest: str = ""
     position: int | None = None
     error: str = ""
+    would_start: tuple[WouldStart, ...] = ()
+    eta: Eta | None = None
+    basis: Basis | None = None
+
+
+class QueueRequest(Wire):
+    """Ask the scheduler who waits. ``project`` None: everybody; positions are the same."""
+
+    project: str | None = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+
+
+class QueueReply(Wire):
+    """The first waiting jobs in the order of ``policy``; ``total`` counts all of them."""
+
+    policy: str = ""
+    total: int = 0
+    entries: tuple[QueueEntry, ...] = ()
+    basis: Basis | None = None
+    error: str = ""
+
+
+class RecordRequest(Wire):
+    """Ask the leading scheduler for its last cycles."""
+
+    cycles: Annotated[int, Field(ge=1, le=100)] = 1
+
+
+class RecordReply(Wire):
+    """A recording: JSON, compressed with gzip, in base64; or why there is none."""
+
+    recording: str = ""
+    error: str = ""
 
 
 class ReconcileRequest(Wire):
@@ -270,6 +304,10 @@ REGISTRY: dict[str, type[Wire]] = {
     "plan_reply": PlanReply,
     "explain_request": ExplainRequest,
     "explain_reply": ExplainReply,
+    "queue_request": QueueRequest,
+    "queue_reply": QueueReply,
+    "record_request": RecordRequest,
+    "record_reply": RecordReply,
     "reconcile_request": ReconcileRequest,
     "reconcile_reply": ReconcileReply,
 }
