@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from tests.support.scheduling import plan
 from tests.support.state import FakeClock
 
+from frenzy_scheduler.retention import Archive
 from frenzy_scheduler.service import Scheduler
 from frenzy_scheduler.settings import SchedulerSettings
 from frenzy_shared.bus.memory import MemoryBus
@@ -33,7 +34,7 @@ from frenzy_shared.messages.v1 import (
     Phase,
 )
 from frenzy_shared.state.memory import MemoryStore
-from frenzy_shared.state.port import Change, OutboxMessage, StateStore, Submission
+from frenzy_shared.state.port import Change, Json, OutboxMessage, StateStore, Submission
 from frenzy_shared.telemetry import Telemetry
 
 SPEC = {
@@ -54,13 +55,30 @@ def quiet_telemetry() -> Telemetry:
     )
 
 
+class ListArchive:
+    """An archive in memory."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Json] = []
+
+    async def append(self, job: Json, finished_ms: int) -> None:
+        self.jobs.append(job)
+
+
 def make_scheduler(
-    store: StateStore, bus: Bus, clock: Clock, *, instance: str = "s1", **settings: object
+    store: StateStore,
+    bus: Bus,
+    clock: Clock,
+    *,
+    instance: str = "s1",
+    archive: Archive | None = None,
+    **settings: object,
 ) -> Scheduler:
     options = SchedulerSettings(**settings)
     return Scheduler(
         store=store,
         keeper=store,
+        archive=archive if archive is not None else ListArchive(),
         bus=bus,
         clock=clock,
         ids=RandomIds(),
@@ -134,6 +152,7 @@ class ScriptedAgent:
             Device(id=DeviceId(f"{kind}-{n}"), kind=kind, memory_bytes=24 * 2**30, emulated=True)
             for n in range(devices)
         )
+        self.labels: tuple[tuple[str, str], ...] = ()
         self.held: dict[tuple[str, int], AttemptPhase] = {}
         self.sequence = 0
         self.sent: list[Evidence] = []
@@ -151,6 +170,7 @@ class ScriptedAgent:
             address="127.0.1.1",
             devices=self.devices,
             attempts=held,
+            labels=self.labels,
         )
         reply = await self.bus.request(
             subjects.heartbeat(self.node), heartbeat.encode(), timeout_s=timeout_s
