@@ -10,7 +10,18 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from starlette.exceptions import HTTPException
 
-from frenzy_gateway.api import blobs, enrolment, jobs, meta, nodes, plans, streams, tokens
+from frenzy_gateway.api import (
+    admin,
+    blobs,
+    enrolment,
+    jobs,
+    meta,
+    nodes,
+    plans,
+    projects,
+    streams,
+    tokens,
+)
 from frenzy_gateway.api.access import SECURITY_SCHEME
 from frenzy_gateway.api.middleware import Observed, problem_response
 from frenzy_gateway.metrics import GatewayMetrics
@@ -19,6 +30,7 @@ from frenzy_gateway.service import GatewayService
 from frenzy_gateway.sse import Followers
 from frenzy_shared.errors import BadRequest, FieldProblem, FrenzyError, NotFound
 from frenzy_shared.messages import http
+from frenzy_shared.messages.projects import ProjectSettings
 from frenzy_shared.messages.spec import JobSpec
 from frenzy_shared.telemetry import Telemetry
 
@@ -27,8 +39,10 @@ _ROUTERS = (
     streams.router,
     plans.router,
     nodes.router,
+    admin.router,
     blobs.router,
     tokens.router,
+    projects.router,
     meta.router,
     meta.public_router,
     enrolment.router,
@@ -41,6 +55,7 @@ _EXTRA_SCHEMAS: list[tuple[type[BaseModel], JsonSchemaMode]] = [
     (http.NodeTokenRequest, "validation"),
     (http.EnrolRequest, "validation"),
     (http.DrainRequest, "validation"),
+    (ProjectSettings, "validation"),
     (http.Problem, "serialization"),
 ]
 

@@ -101,6 +101,18 @@ async def cancel_job(job: str, service: Service, caller: Submitter) -> http.JobV
     return await service.cancel(caller, job)
 
 
+@router.post("/jobs/{job}:hold")
+async def hold_job(job: str, service: Service, caller: Submitter) -> http.JobView:
+    """Keep a waiting job from starting. Holding again changes nothing."""
+    return await service.hold(caller, job)
+
+
+@router.post("/jobs/{job}:release")
+async def release_job(job: str, service: Service, caller: Submitter) -> http.JobView:
+    """Let a job that was held back start again. Releasing again changes nothing."""
+    return await service.release(caller, job)
+
+
 @router.get("/jobs/{job}/spec")
 async def get_spec(job: str, service: Service, caller: Viewer) -> dict[str, Any]:
     """Show the specification as it was accepted."""
