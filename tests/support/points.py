@@ -27,3 +27,4 @@ AGENT = (
 SHIM = ("shim.after-run", "shim.after-ranks", "shim.before-exit")  # they cost an attempt
 CANCEL = ("gateway.after-cancel", "agent.after-tombstone")
 REFUSAL = ("agent.after-refused",)
+DISPLACE = ("scheduler.before-displace", "scheduler.after-displace")  # while a job is stopped

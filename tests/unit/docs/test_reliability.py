@@ -26,6 +26,7 @@ def test_every_crash_point_is_documented_and_tested():
     documented = re.findall(r"^\| `([a-z]+\.[a-z-]+)` \|", PAGE, re.MULTILINE)
     assert sorted(documented) == sorted(points_in_code())
     tested = [*points.CONTROL, *points.AGENT, *points.SHIM, *points.CANCEL, *points.REFUSAL]
+    tested += points.DISPLACE
     assert sorted(documented) == sorted(tested)
 
 
