@@ -1,16 +1,19 @@
-"""A first speed model: roofline compute, optimizer bandwidth, ring communication.
+"""Predict the time of a step: matrix products, traffic, launches, optimizer, collectives.
 
-Ranking is what it is for; absolute times are within tens of per cent at best. Every constant is
-a prior; what finished runs teach comes on top (``core/learning.py``).
+Kernels of eager code run one after the other, so their times add up: a matrix product takes what
+its operations take, everything else what its bytes take. Ranking is what it is for; absolute times
+are within some ten per cent on GPUs that were checked (benchmarks/speed). Every constant is a
+prior; what finished runs teach comes on top (``core/learning.py``).
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 from frenzy_marp.core.learning_errors import NOTHING_LEARNED, Correction
+from frenzy_marp.core.speed_rates import PRIORS, Priors, Rates, peak_flops, rates, ring_bytes_s
 from frenzy_shared.catalog.gpus import GpuModel
 from frenzy_shared.domain.cluster import KindSummary
-from frenzy_shared.domain.model import Attention, ModelArchitecture, TrainingSetup
+from frenzy_shared.domain.model import Attention, TrainingSetup
 from frenzy_shared.domain.plan import (
     ActivationCheckpointing,
     ParallelismPlan,
@@ -20,58 +23,55 @@ from frenzy_shared.domain.plan import (
 
 NOMINAL_STEPS: Final = 1000  # of a run whose length nobody knows
 
-_BANDWIDTH_EFFICIENCY: Final = 0.8
-_LINK_EFFICIENCY: Final = 0.8
-_NETWORK_BYTES_S: Final = 12.5e9  # between nodes: 100 Gb/s, the usual cluster network
 _POWER_OF_BOARD: Final = 0.8  # drawn while training
-_BYTES_PER_OPTIMIZED_PARAMETER: Final = 32  # reads and writes of AdamW in fp32
-_PASSES_OVER_ACTIVATIONS: Final = 3  # written, read, and their gradients
+# torch's AdamW over lists of tensors (foreach) in fp32, each kernel reading and writing: decay 8,
+# first moment 12, second 8 + 16, root 8, correction 8, epsilon 8, update 16; casts around it 12.
+_BYTES_PER_OPTIMIZED_PARAMETER: Final = 96
 _PARTS: Final = ("compute", "launch", "optimizer", "communication")
 _OPERATORS_PER_LAYER: Final = (90, 150)  # forward and backward: plain, and with a gated MLP
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rates:
-    """What one device does per second, and what one operator or message costs, in seconds."""
-
-    flops: float
-    bandwidth: float
-    operator_s: float
-    messages_s: tuple[float, float]  # inside a node, and beyond
-    start_up_s: float
+_TENSOR_REDUCTIONS: Final = (4, 6)  # of a layer's hidden states, without and with recomputation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """How fast a job runs on one kind in one precision: what all its plans have in common.
 
-    Pairs are without and with recomputation. ``compute_s`` and ``optimizer_s`` are of a step on
-    one device, ``launch_s`` of a micro-step; links and messages are inside a node, and beyond.
+    Pairs are without and with recomputation. ``compute_s``, ``tensor_s`` (the collectives of
+    tensor parallelism) and ``optimizer_s`` are of a step without data parallelism, ``launch_s`` is
+    of a micro-step. Sizes are of one of ``tensor`` shares of the model.
     """
 
+    gpu: GpuModel
+    rates: Rates
+    priors: Priors
     compute_s: tuple[float, float]
     launch_s: tuple[float, float]
+    tensor_s: tuple[float, float]
     optimizer_s: float
-    start_up_s: float
     steps: int
-    parameter_bytes: int
+    tensor: int
+    parameter_bytes: float
     gathered: int  # weights that ZeRO-3 gathers, each on its own
     buckets: int
     node_devices: int
-    links: tuple[float, float]
-    messages_s: tuple[float, float]
 
     def on(self, devices: int) -> "Gang":
-        """Return the pace of so many devices together."""
-        beyond = devices > self.node_devices
+        """Return the pace of so many data-parallel devices (or groups of tensor-parallel ones)."""
+        beyond = devices * self.tensor > self.node_devices
         hops = devices - 1
+        sent = hops / devices * self.parameter_bytes
         return Gang(
             pace=self,
             compute_s=(self.compute_s[0] / devices, self.compute_s[1] / devices),
+            tensor_s=(self.tensor_s[0] / devices, self.tensor_s[1] / devices),
             optimizer_s=(self.optimizer_s, self.optimizer_s / devices),
-            ring_s=hops / devices * self.parameter_bytes / self.links[beyond],
-            hops_s=hops * self.messages_s[beyond],
+            ring_s=sent / self._ring_bytes_s(devices, beyond=beyond),
+            hops_s=hops * self.rates.messages_s[beyond],
         )
+
+    def _ring_bytes_s(self, devices: int, *, beyond: bool) -> float:
+        neighbours = min(devices, self.node_devices)
+        return ring_bytes_s(self.gpu, neighbours, beyond=beyond, priors=self.priors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +84,7 @@ class Gang:
 
     pace: Pace
     compute_s: tuple[float, float]
+    tensor_s: tuple[float, float]
     optimizer_s: tuple[float, float]
     ring_s: float
     hops_s: float
@@ -91,12 +92,20 @@ class Gang:
     def parts_s(
         self, stage: int, micro_steps: int, *, recomputes: bool
     ) -> tuple[float, float, float, float]:
-        """Return the seconds of a step: compute, launch, optimizer, communication."""
+        """Return the seconds of a step: compute, launch, optimizer, communication.
+
+        Where the processor runs ahead of the device only the launches that it waits for count.
+        """
+        compute_s = self.compute_s[recomputes]
+        launch_s = self.pace.launch_s[recomputes] * micro_steps
+        if self.pace.rates.queued:
+            launch_s = max(0.0, launch_s - compute_s)
+        shared_s = self._communication_s(stage, micro_steps, recomputes=recomputes)
         return (
-            self.compute_s[recomputes],
-            self.pace.launch_s[recomputes] * micro_steps,
+            compute_s,
+            launch_s,
             self.optimizer_s[stage > 0],
-            self._communication_s(stage, micro_steps, recomputes=recomputes),
+            shared_s + self.tensor_s[recomputes],
         )
 
     def total_s(
@@ -107,7 +116,7 @@ class Gang:
         ``slowness`` is what runs have taught: observed over predicted time of a step.
         """
         step_s = sum(self.parts_s(stage, micro_steps, recomputes=recomputes))
-        return self.pace.start_up_s + self.pace.steps * step_s * slowness
+        return self.pace.rates.start_up_s + self.pace.steps * step_s * slowness
 
     def _communication_s(self, stage: int, micro_steps: int, *, recomputes: bool) -> float:
         """Add up collectives.
@@ -124,29 +133,41 @@ class Gang:
 
 
 def pace(
-    setup: TrainingSetup, kind: KindSummary, gpu: GpuModel, precision: Precision, bucket: int
+    setup: TrainingSetup,
+    kind: KindSummary,
+    gpu: GpuModel,
+    precision: Precision,
+    bucket: int,
+    *,
+    tensor: int = 1,
+    tf32: bool = False,
+    priors: Priors = PRIORS,
 ) -> Pace:
     """Work out what every plan of a job on a kind has in common; ``bucket`` is in elements."""
     model = setup.model
     element = 4 if precision is Precision.FP32 else 2
-    rates = _rates(setup, precision, kind, gpu)
-    launch_s = _OPERATORS_PER_LAYER[model.structure.gated] * model.num_layers * rates.operator_s
-    network = min(gpu.link, _NETWORK_BYTES_S)
+    reached = rates(model, precision, kind, gpu, tf32=tf32, priors=priors)
+    launch_s = _OPERATORS_PER_LAYER[model.structure.gated] * model.num_layers * reached.operator_s
+    compute_s = _matrices_s(setup, tensor, reached)
+    traffic_s = _traffic_bytes(setup, element, tensor, priors) / reached.bandwidth
+    share = model.num_parameters / tensor
+    ring = ring_bytes_s(gpu, tensor, beyond=False, priors=priors)
+    reduced_s = _reduced_bytes(setup, element, tensor) / ring
+    plain, recomputing = (count * reduced_s for count in _TENSOR_REDUCTIONS)
     return Pace(
-        compute_s=(
-            _compute_s(setup, element, rates, recomputed=1.0),
-            _compute_s(setup, element, rates, recomputed=4 / 3),
-        ),
+        gpu=gpu,
+        rates=reached,
+        priors=priors,
+        compute_s=(compute_s + traffic_s, (compute_s + traffic_s) * 4 / 3),
         launch_s=(launch_s, launch_s * 4 / 3),
-        optimizer_s=model.num_parameters * _BYTES_PER_OPTIMIZED_PARAMETER / rates.bandwidth,
-        start_up_s=rates.start_up_s,
+        tensor_s=(plain, recomputing),
+        optimizer_s=share * _BYTES_PER_OPTIMIZED_PARAMETER / reached.bandwidth,
         steps=setup.optimizer_steps or NOMINAL_STEPS,
-        parameter_bytes=model.num_parameters * element,
+        tensor=tensor,
+        parameter_bytes=share * element,
         gathered=7 * model.num_layers,
         buckets=-(-model.num_parameters // bucket),
         node_devices=kind.node_counts[0],
-        links=(gpu.link * _LINK_EFFICIENCY, network * _LINK_EFFICIENCY),
-        messages_s=rates.messages_s,
     )
 
 
@@ -167,16 +188,16 @@ def estimate_speed(
     )
     parts_s = tuple(part * correction.factor for part in predicted_s)
     step_s = sum(parts_s)
-    total_s = pace.start_up_s + pace.steps * step_s
+    total_s = pace.rates.start_up_s + pace.steps * step_s
     ranks = plan.world_size
-    peak_flops = _peak_flops(plan.precision, gpu) * kind.relative_speed
+    peak = peak_flops(plan.precision, gpu) * kind.relative_speed
     return SpeedEstimate(
         step_s=step_s,
         tokens_per_s=setup.global_batch_size * setup.sequence_length / step_s,
         total_s=total_s,
         device_hours=ranks * total_s / 3600,
         energy_joules=ranks * total_s * gpu.board_power_w * _POWER_OF_BOARD,
-        model_flops_utilization=training_flops(setup) / (ranks * peak_flops * step_s),
+        model_flops_utilization=training_flops(setup) / (ranks * peak * step_s),
         parts_s=tuple(zip(_PARTS, parts_s, strict=True)),
         correction=correction.factor,
         runs=correction.runs,
@@ -198,43 +219,27 @@ def training_flops(setup: TrainingSetup) -> float:
     return 3.0 * (2 * weights + scores) * setup.sequence_length * setup.global_batch_size
 
 
-def _rates(setup: TrainingSetup, precision: Precision, kind: KindSummary, gpu: GpuModel) -> _Rates:
-    bandwidth = gpu.bandwidth * _BANDWIDTH_EFFICIENCY * kind.relative_speed
-    peak = _peak_flops(precision, gpu) * kind.relative_speed
-    if gpu.emulated or kind.emulated:
-        # Matrix kernels of one core reach their rate; the accountant adds to every operator.
-        return _Rates(
-            flops=peak,
-            bandwidth=bandwidth,
-            operator_s=25e-6 / kind.relative_speed,
-            messages_s=(0.4e-3, 0.4e-3),
-            start_up_s=15.0,
-        )
-    return _Rates(
-        flops=peak * _efficiency(setup.model),
-        bandwidth=bandwidth,
-        operator_s=5e-6,
-        messages_s=(20e-6, 30e-6),
-        start_up_s=60.0,
-    )
+def _matrices_s(setup: TrainingSetup, tensor: int, reached: Rates) -> float:
+    """Return the seconds of a step's matrix products; eager attention computes all scores."""
+    return training_flops(setup) / tensor / reached.flops
 
 
-def _efficiency(model: ModelArchitecture) -> float:
-    """Return the share of the peak that eager code reaches; wider models come closer.
+def _traffic_bytes(setup: TrainingSetup, element: int, tensor: int, priors: Priors) -> float:
+    """Return what everything but matrix products reads and writes in a step.
 
-    Fitted to 0.7 times the published MFU of FSDP runs (125M: 0.45, 1.3B: 0.60, 7B: 0.64).
+    Norms and sums are as wide as the hidden states on every tensor-parallel rank.
     """
-    return 0.45 * model.hidden_size / (model.hidden_size + 400)
-
-
-def _peak_flops(precision: Precision, gpu: GpuModel) -> float:
-    return gpu.fp32_flops if precision is Precision.FP32 else gpu.tensor_flops
-
-
-def _compute_s(setup: TrainingSetup, element: int, rates: _Rates, *, recomputed: float) -> float:
-    """Return the seconds of a step's matrix products, or of its traffic where that is longer."""
     model = setup.model
-    width = 12 * model.hidden_size + 5 * model.intermediate_size
+    width = 12 * model.hidden_size + 5 * model.intermediate_size / tensor
+    passes = priors.activation_passes * width
+    if setup.attention is Attention.EAGER:
+        passes += priors.score_passes * model.num_heads * setup.sequence_length / tensor
     tokens = setup.sequence_length * setup.global_batch_size
-    moved = tokens * width * element * model.num_layers * _PASSES_OVER_ACTIVATIONS
-    return max(training_flops(setup) * recomputed / rates.flops, moved / rates.bandwidth)
+    return tokens * passes * element * model.num_layers
+
+
+def _reduced_bytes(setup: TrainingSetup, element: int, tensor: int) -> float:
+    """Return what a rank sends to sum up one hidden state of every layer over all ranks."""
+    tokens = setup.sequence_length * setup.global_batch_size
+    size = tokens * setup.model.hidden_size * element * setup.model.num_layers
+    return 2 * (tensor - 1) / tensor * size
