@@ -15,6 +15,7 @@ from frenzy.transport import AsyncTransport, Transport
 from frenzy_shared.domain.job import JobState
 from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.messages.http import JobList, JobView, NodeTokenView, NodeView, VersionView
+from frenzy_shared.messages.projects import ProjectSettings, ProjectView
 from frenzy_shared.messages.v1 import Reconciliation
 
 _PAGE_SIZE = 100
@@ -132,6 +133,22 @@ class Client:
         """Return what a store in SAFE MODE says wrongly; with ``apply`` put it right."""
         return self._io.run(operations.reconcile(self._retry, apply=apply))
 
+    def projects(self) -> tuple[ProjectView, ...]:
+        """Return the projects that have quotas or unfinished jobs, by name."""
+        return self._io.run(operations.projects(self._retry))
+
+    def project(self, name: str) -> ProjectView:
+        """Return one project: what was decided for it, and what its jobs use."""
+        return self._io.run(operations.project(self._retry, name))
+
+    def set_project(self, name: str, settings: ProjectSettings) -> ProjectView:
+        """Replace everything that is decided for a project; ``notes`` say what to know about it.
+
+        Raises:
+            Forbidden: only an administrator of all projects may.
+        """
+        return self._io.run(operations.set_project(self._retry, name, settings))
+
     def version(self) -> VersionView:
         """Return the server's version."""
         return self._io.run(operations.version(self._retry))
@@ -247,6 +264,22 @@ class AsyncClient:
     async def reconcile(self, *, apply: bool = False) -> Reconciliation:
         """Return what a store in SAFE MODE says wrongly; with ``apply`` put it right."""
         return await self._io.run(operations.reconcile(self._retry, apply=apply))
+
+    async def projects(self) -> tuple[ProjectView, ...]:
+        """Return the projects that have quotas or unfinished jobs, by name."""
+        return await self._io.run(operations.projects(self._retry))
+
+    async def project(self, name: str) -> ProjectView:
+        """Return one project: what was decided for it, and what its jobs use."""
+        return await self._io.run(operations.project(self._retry, name))
+
+    async def set_project(self, name: str, settings: ProjectSettings) -> ProjectView:
+        """Replace everything that is decided for a project; ``notes`` say what to know about it.
+
+        Raises:
+            Forbidden: only an administrator of all projects may.
+        """
+        return await self._io.run(operations.set_project(self._retry, name, settings))
 
     async def version(self) -> VersionView:
         """Return the server's version."""

@@ -83,6 +83,24 @@ class Job(_Handle):
         self.view = self._io.run(operations.cancel(self._retry, self.id))
         return self.view
 
+    def hold(self) -> JobView:
+        """Keep the waiting job from starting until ``release``; a second hold changes nothing.
+
+        Raises:
+            InvalidState: the job no longer waits.
+        """
+        self.view = self._io.run(operations.hold(self._retry, self.id))
+        return self.view
+
+    def release(self) -> JobView:
+        """Let the job that was held back start again; a second release changes nothing.
+
+        Raises:
+            InvalidState: the job no longer waits.
+        """
+        self.view = self._io.run(operations.release(self._retry, self.id))
+        return self.view
+
     def logs(
         self,
         *,
@@ -158,6 +176,24 @@ class AsyncJob(_Handle):
     async def cancel(self) -> JobView:
         """Cancel the job; see ``Job.cancel``."""
         self.view = await self._io.run(operations.cancel(self._retry, self.id))
+        return self.view
+
+    async def hold(self) -> JobView:
+        """Keep the waiting job from starting until ``release``; a second hold changes nothing.
+
+        Raises:
+            InvalidState: the job no longer waits.
+        """
+        self.view = await self._io.run(operations.hold(self._retry, self.id))
+        return self.view
+
+    async def release(self) -> JobView:
+        """Let the job that was held back start again; a second release changes nothing.
+
+        Raises:
+            InvalidState: the job no longer waits.
+        """
+        self.view = await self._io.run(operations.release(self._retry, self.id))
         return self.view
 
     async def logs(

@@ -28,6 +28,7 @@ from frenzy_shared.messages.http import (
     TimelineEntry,
     VersionView,
 )
+from frenzy_shared.messages.projects import ProjectList, ProjectSettings, ProjectView
 from frenzy_shared.messages.spec import JobSpec
 from frenzy_shared.messages.v1 import Reconciliation
 
@@ -109,6 +110,18 @@ def get(retry: Retry, job: str) -> Operation[JobView]:
 def cancel(retry: Retry, job: str) -> Operation[JobView]:
     """Cancel a job; cancelling twice is one cancel."""
     answer = yield from exchange(Call(method="POST", path=f"{job_path(job)}:cancel"), retry)
+    return _decode(JobView, answer)
+
+
+def hold(retry: Retry, job: str) -> Operation[JobView]:
+    """Keep a waiting job from starting; holding twice is one hold."""
+    answer = yield from exchange(Call(method="POST", path=f"{job_path(job)}:hold"), retry)
+    return _decode(JobView, answer)
+
+
+def release(retry: Retry, job: str) -> Operation[JobView]:
+    """Let a job that was held back start again."""
+    answer = yield from exchange(Call(method="POST", path=f"{job_path(job)}:release"), retry)
     return _decode(JobView, answer)
 
 
@@ -228,6 +241,26 @@ def reconcile(retry: Retry, *, apply: bool) -> Operation[Reconciliation]:
     query = (("apply", str(apply).lower()),)
     call = Call(method="POST", path="/admin/reconcile", query=query, patience_s=_RECONCILE_S)
     return _decode(Reconciliation, (yield from exchange(call, retry)))
+
+
+def projects(retry: Retry) -> Operation[tuple[ProjectView, ...]]:
+    """Read the projects that the caller may see."""
+    answer = yield from _get(retry, "/projects")
+    return _decode(ProjectList, answer).projects
+
+
+def project(retry: Retry, name: str) -> Operation[ProjectView]:
+    """Read one project."""
+    answer = yield from _get(retry, f"/projects/{quote(name, safe='')}")
+    return _decode(ProjectView, answer)
+
+
+def set_project(retry: Retry, name: str, settings: ProjectSettings) -> Operation[ProjectView]:
+    """Replace everything that is decided for a project."""
+    body = settings.model_dump(mode="json", exclude_none=True)
+    path = f"/projects/{quote(name, safe='')}"
+    answer = yield from exchange(Call(method="PUT", path=path, json=body), retry)
+    return _decode(ProjectView, answer)
 
 
 def version(retry: Retry) -> Operation[VersionView]:

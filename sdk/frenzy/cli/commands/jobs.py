@@ -1,6 +1,7 @@
-"""``frenzy list | get | describe | explain | wait | cancel``."""
+"""``frenzy list | get | describe | explain | wait | cancel | hold | release``."""
 
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 import typer
@@ -12,6 +13,7 @@ from frenzy.cli import choice, exits, output, show, watching
 from frenzy.cli.options import Format, JobArgument, JobArguments, Output, Quiet, Url
 from frenzy.client import Client
 from frenzy.errors import FrenzyError
+from frenzy.job import Job
 from frenzy_shared.domain.job import TERMINAL, JobState
 from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.messages.http import ExplainView, JobView, TimelineEntry
@@ -151,11 +153,28 @@ def wait(
 
 def cancel(jobs: JobArguments, *, quiet: Quiet = False, url: Url = None) -> None:
     """Cancel jobs."""
+    _each(jobs, Job.cancel, quiet=quiet, url=url)
+
+
+def hold(jobs: JobArguments, *, quiet: Quiet = False, url: Url = None) -> None:
+    """Keep waiting jobs from starting until they are released."""
+    _each(jobs, Job.hold, quiet=quiet, url=url)
+
+
+def release(jobs: JobArguments, *, quiet: Quiet = False, url: Url = None) -> None:
+    """Let jobs that were held back start again."""
+    _each(jobs, Job.release, quiet=quiet, url=url)
+
+
+def _each(
+    jobs: list[str], action: Callable[[Job], JobView], *, quiet: bool, url: str | None
+) -> None:
+    """Do something to every job, whatever happens to the others."""
     failed: FrenzyError | None = None
     with Client(url) as client:
         for job in jobs:
             try:
-                view = client.job(job).cancel()
+                view = action(client.job(job))
             except FrenzyError as error:
                 output.err().print(f"{job}: {error.message}", markup=False)
                 failed = failed or error
