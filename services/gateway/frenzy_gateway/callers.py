@@ -4,7 +4,6 @@ import logging
 from dataclasses import dataclass
 
 from frenzy_gateway.submission import check_project
-from frenzy_gateway.views import moment
 from frenzy_shared.auth import (
     ALL_PROJECTS,
     Role,
@@ -17,6 +16,7 @@ from frenzy_shared.clock import Clock
 from frenzy_shared.errors import FieldProblem, Forbidden, InvalidSpec, Unauthenticated
 from frenzy_shared.messages.http import TokenRequest, TokenView
 from frenzy_shared.state.port import StateStore
+from frenzy_shared.times import moment
 
 log = logging.getLogger(__name__)
 

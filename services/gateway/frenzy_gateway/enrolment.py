@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from frenzy_gateway.views import moment
 from frenzy_shared.auth import (
     ALL_PROJECTS,
     EnrolmentToken,
@@ -27,6 +26,7 @@ from frenzy_shared.domain.ids import is_name
 from frenzy_shared.errors import FieldProblem, Forbidden, InvalidSpec, InvalidState, NotFound
 from frenzy_shared.messages import http
 from frenzy_shared.state.port import StateStore
+from frenzy_shared.times import moment
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from frenzy_gateway.loglines import Line, LineTracker, LogFilter, clean, lines_of
 from frenzy_gateway.sse import ServerEvent, event
-from frenzy_gateway.views import moment
 from frenzy_shared.bus.port import Message
 from frenzy_shared.errors import BadRequest
 from frenzy_shared.messages.v1 import LogBatch
+from frenzy_shared.times import moment
 
 log = logging.getLogger(__name__)
 

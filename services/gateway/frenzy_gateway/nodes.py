@@ -2,12 +2,12 @@
 
 from typing import Any, Final
 
-from frenzy_gateway.views import moment
 from frenzy_shared.domain.cluster import NodeRecord, NodeState, dead_timer, drain_timer
 from frenzy_shared.errors import FieldProblem, InvalidSpec, InvalidState
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.http import DrainRequest
 from frenzy_shared.state.port import Change, OutboxMessage, Timer
+from frenzy_shared.times import moment
 
 _SERVING: Final = frozenset({NodeState.UP, NodeState.DRAINING})
 _SILENT: Final = frozenset({NodeState.SUSPECT, NodeState.LOST})

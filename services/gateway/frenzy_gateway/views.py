@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 from frenzy_shared.domain.cluster import ClusterSnapshot, NodeRecord
@@ -20,6 +19,7 @@ from frenzy_shared.messages.http import (
     Timeline,
     TimelineEntry,
 )
+from frenzy_shared.times import moment
 
 Json = Mapping[str, Any]
 
@@ -103,11 +103,6 @@ def node_view(node: NodeRecord, owners: Mapping[str, str]) -> NodeView:
             for device in node.devices
         ),
     )
-
-
-def moment(time_ms: int) -> datetime:
-    """Return wall-clock milliseconds as a UTC time."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC)
 
 
 def _devices(placement: Placement | None) -> tuple[DeviceAddress, ...]:

@@ -2,6 +2,7 @@
 
 from contextlib import AsyncExitStack
 
+from frenzy_scheduler.adapters.archive import FolderArchive
 from frenzy_scheduler.service import Scheduler
 from frenzy_scheduler.settings import SchedulerSettings
 from frenzy_shared.bus.nats import NatsBus
@@ -37,6 +38,7 @@ async def run(settings: SchedulerSettings) -> None:
         scheduler = Scheduler(
             store=store,
             keeper=store,
+            archive=FolderArchive(settings.archive),
             bus=bus,
             clock=SystemClock(),
             ids=ids,

@@ -1,15 +1,24 @@
-"""Answer why a job is where it is, from a fresh look at the queue and the cluster."""
+"""Answer why a job is where it is, what would start it, and when it will start and end."""
 
+import asyncio
+import logging
 from dataclasses import dataclass
 
+from frenzy_scheduler.alternatives import Alternatives
+from frenzy_scheduler.core.counterfactual import Relaxed, counterfactuals
 from frenzy_scheduler.core.decisions import Hold, Strategy
 from frenzy_scheduler.core.pending import explain
-from frenzy_scheduler.situation import Look
-from frenzy_shared.clock import Clock
-from frenzy_shared.domain.ids import JobId
-from frenzy_shared.domain.job import JobRecord, JobState, PendingReason
-from frenzy_shared.messages.v1 import ExplainReply
+from frenzy_scheduler.documents import Documents
+from frenzy_scheduler.forecasting import Forecasting, Outlook
+from frenzy_shared.domain.ids import JobId, ProjectName
+from frenzy_shared.domain.job import PLACED, JobRecord, JobState, PendingReason
+from frenzy_shared.errors import InvalidSpec, NotFound
+from frenzy_shared.messages.answers import QueueEntry, WouldStart
+from frenzy_shared.messages.v1 import ExplainReply, QueueReply, QueueRequest
 from frenzy_shared.state.port import StateStore
+from frenzy_shared.times import moment
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -17,9 +26,10 @@ class Explain:
     """Re-runs the scheduling function without acting on it."""
 
     store: StateStore
-    clock: Clock
     policy: Strategy
-    look: Look
+    documents: Documents
+    forecasting: Forecasting
+    alternatives: Alternatives
 
     async def job(self, job: JobId) -> ExplainReply:
         """Return a job's state and the reason for it; ``error`` when there is no such job."""
@@ -32,19 +42,79 @@ class Explain:
             why = record.message or "waiting for MARP to plan it"
             reason = record.reason or PendingReason.REPLANNING.value
             return ExplainReply(state=record.state, reason=reason, message=why)
-        return ExplainReply(state=record.state, reason=record.reason, message=record.message)
+        reply = ExplainReply(state=record.state, reason=record.reason, message=record.message)
+        if record.state not in PLACED:
+            return reply
+        outlook = await self.forecasting.outlook(record)
+        return reply.model_copy(update={"eta": outlook.eta(job), "basis": outlook.basis})
+
+    async def queue(self, request: QueueRequest) -> QueueReply:
+        """Return who waits, in the order of the policy, with reasons and predicted times."""
+        outlook = await self.forecasting.outlook()
+        holds = [hold for hold in _holds(outlook, self.policy) if _asked_for(hold, request)]
+        return QueueReply(
+            policy=self.policy.name,
+            total=len(holds),
+            entries=tuple(_entry(hold, outlook) for hold in holds[: request.limit]),
+            basis=outlook.basis,
+        )
 
     async def _queued(self, record: JobRecord) -> ExplainReply:
-        now_ms = self.clock.now_ms()
-        situation = await self.look.at_everything()
-        for decision in situation.decide(self.policy, now_ms):
-            if isinstance(decision, Hold) and decision.job.id == record.id:
-                why = explain(decision, now_ms)
-                return ExplainReply(
-                    state=record.state,
-                    reason=why.reason,
-                    message=why.message,
-                    nearest=why.nearest,
-                    position=decision.position,
-                )
-        return ExplainReply(state=record.state, message="devices are idle; it is being placed")
+        outlook = await self.forecasting.outlook(record)
+        hold = next((h for h in _holds(outlook, self.policy) if h.job.id == record.id), None)
+        if hold is None:
+            message = "devices are idle; it is being placed"
+            return ExplainReply(state=record.state, message=message)
+        why = explain(hold, outlook.now_ms)
+        question = outlook.situation.question(self.policy, outlook.now_ms)
+        relaxed = await self._relaxed(record)
+        found = await asyncio.to_thread(counterfactuals, question, record.id, relaxed)
+        return ExplainReply(
+            state=record.state,
+            reason=why.reason,
+            message=why.message,
+            nearest=why.nearest,
+            position=hold.position,
+            would_start=tuple(
+                WouldStart(what=one.what, text=one.text, plan=one.plan, after_s=one.after_s)
+                for one in found
+            ),
+            eta=outlook.eta(record.id),
+            basis=outlook.basis,
+        )
+
+    async def _relaxed(self, record: JobRecord) -> list[Relaxed]:
+        try:
+            spec = await self.documents.spec(record.id)
+        except (NotFound, InvalidSpec) as error:
+            log.warning("job %s: its pins are not known: %s", record.id, error.message)
+            return []
+        return await self.alternatives.of(spec)
+
+
+def _holds(outlook: Outlook, policy: Strategy) -> list[Hold]:
+    """Return who waits; not jobs that are still giving their devices back."""
+    records = outlook.situation.records
+    decisions = outlook.situation.decide(policy, outlook.now_ms)
+    holds = (decision for decision in decisions if isinstance(decision, Hold))
+    return [hold for hold in holds if records[hold.job.id].state is JobState.QUEUED]
+
+
+def _asked_for(hold: Hold, request: QueueRequest) -> bool:
+    return request.project is None or hold.job.project == ProjectName(request.project)
+
+
+def _entry(hold: Hold, outlook: Outlook) -> QueueEntry:
+    record = outlook.situation.records[hold.job.id]
+    why = explain(hold, outlook.now_ms)
+    return QueueEntry(
+        position=hold.position,
+        job=record.id,
+        name=record.name,
+        project=record.project,
+        priority=record.priority,
+        reason=why.reason,
+        message=why.message,
+        submitted_at=moment(record.created_ms),
+        eta=outlook.eta(record.id),
+    )

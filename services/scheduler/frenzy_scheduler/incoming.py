@@ -11,6 +11,9 @@ from frenzy_scheduler.core.steps import quarantine_token
 from frenzy_scheduler.draining import Draining
 from frenzy_scheduler.explain import Explain
 from frenzy_scheduler.jobs import Jobs, apply
+from frenzy_scheduler.leadership import Leadership
+from frenzy_scheduler.paces import Paces
+from frenzy_scheduler.recorder import Recorder
 from frenzy_shared import crashpoints
 from frenzy_shared.bus.port import Message, Poison
 from frenzy_shared.domain.cluster import owner_token
@@ -21,6 +24,10 @@ from frenzy_shared.messages.v1 import (
     EvidenceKind,
     ExplainReply,
     ExplainRequest,
+    QueueReply,
+    QueueRequest,
+    RecordReply,
+    RecordRequest,
     TelemetryBatch,
 )
 from frenzy_shared.state.port import Change, Release, StateStore
@@ -37,6 +44,9 @@ class Incoming:
     jobs: Jobs
     explain: Explain
     draining: Draining
+    paces: Paces
+    recorder: Recorder
+    leadership: Leadership
     telemetry: Telemetry
 
     async def evidence(self, message: Message) -> None:
@@ -75,6 +85,7 @@ class Incoming:
         except ValidationError as error:
             log.warning("dropped training metrics on %s: %s", message.subject, error)
             return
+        self.paces.note(batch)
         points: list[dict[str, Any]] = [
             point.model_dump(mode="json", exclude_none=True) for point in batch.points
         ]
@@ -87,6 +98,24 @@ class Incoming:
         except ValidationError as error:
             return ExplainReply(error=f"not a question: {error}").encode()
         return (await self.explain.job(JobId(request.job))).encode()
+
+    async def queue(self, message: Message) -> bytes | None:
+        """Answer who waits, and until when."""
+        try:
+            request = QueueRequest.decode(message.payload)
+        except ValidationError as error:
+            return QueueReply(error=f"not a question: {error}").encode()
+        return (await self.explain.queue(request)).encode()
+
+    async def record(self, message: Message) -> bytes | None:
+        """Answer with the last cycles if this replica leads: others have run none."""
+        if not self.leadership.held:
+            return None
+        try:
+            request = RecordRequest.decode(message.payload)
+        except ValidationError as error:
+            return RecordReply(error=f"not a question: {error}").encode()
+        return (await self.recorder.recording(request.cycles)).encode()
 
     async def _lift(self, evidence: Evidence, op: str) -> None:
         """Free devices that were quarantined when the node was lost: it is back, and clean."""

@@ -15,6 +15,7 @@ from frenzy_scheduler.dependents import Dependents
 from frenzy_scheduler.jobs import apply, lease_lost
 from frenzy_scheduler.leadership import Leadership
 from frenzy_scheduler.metrics import Metrics
+from frenzy_scheduler.recorder import Recorder
 from frenzy_scheduler.situation import Look, Situation
 from frenzy_shared.clock import Clock, IdSource
 from frenzy_shared.domain.ids import JobId
@@ -41,6 +42,7 @@ class Scheduling:
     leadership: Leadership
     metrics: Metrics
     telemetry: Telemetry
+    recorder: Recorder
     batch: int
     _written: dict[JobId, Json] = field(default_factory=dict)  # pending documents in the store
 
@@ -62,9 +64,12 @@ class Scheduling:
                 situation.waiting, situation.dependencies
             )
             started = time.perf_counter()
-            decisions = situation.decide(self.policy, self.clock.now_ms())
+            now_ms = self.clock.now_ms()
+            decisions = situation.decide(self.policy, now_ms)
             self.metrics.cycled(time.perf_counter() - started)
             acted = await self.acting.carry_out(decisions, situation, span)
+            if decisions:
+                await self.recorder.note(situation.question(self.policy, now_ms), decisions)
             documents = _pending(decisions, situation, acted, self.clock.now_ms())
             documents = {job: doc for job, doc in documents.items() if job not in cancelled}
             self._written = {j: doc for j, doc in self._written.items() if j in documents}

@@ -10,6 +10,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from frenzy_scheduler.acting import Acting
+from frenzy_scheduler.alternatives import Alternatives
 from frenzy_scheduler.core.decisions import Strategy
 from frenzy_scheduler.core.liveness import Watch
 from frenzy_scheduler.core.strikes import StrikeRule
@@ -19,12 +20,17 @@ from frenzy_scheduler.documents import Documents
 from frenzy_scheduler.draining import Draining
 from frenzy_scheduler.explain import Explain
 from frenzy_scheduler.feed import EvidenceFeed
+from frenzy_scheduler.forecasting import Forecasting
 from frenzy_scheduler.incoming import Incoming
 from frenzy_scheduler.jobs import Jobs
 from frenzy_scheduler.leadership import Leadership
 from frenzy_scheduler.metrics import Metrics
 from frenzy_scheduler.nodes import Nodes
+from frenzy_scheduler.paces import Paces
+from frenzy_scheduler.recent import Recent
+from frenzy_scheduler.recorder import Recorder
 from frenzy_scheduler.recovery import Recovery
+from frenzy_scheduler.retention import Archive, Retention
 from frenzy_scheduler.safemode import SafeMode
 from frenzy_scheduler.scheduling import Scheduling
 from frenzy_scheduler.settings import SchedulerSettings
@@ -63,6 +69,7 @@ class Scheduler:
 
     store: StateStore
     keeper: Keeper
+    archive: Archive
     bus: Bus
     clock: Clock
     ids: IdSource
@@ -113,6 +120,7 @@ class Scheduler:
                     lambda s: every(settings.liveness_poll_s, s, self._look_at_nodes),
                     lambda s: every(_REPORT_S, s, self._report),
                     lambda s: every(_ACCOUNT_S, s, self._keep_account),
+                    lambda s: every(settings.retention_poll_s, s, self._retain),
                     self._push_cancelled,
                     self._relay,
                     stop=stop,
@@ -153,11 +161,13 @@ class Scheduler:
         self._sharing = Sharing(
             store=self.store, clock=self.clock, half_life_s=self.settings.fair_share_half_life_s
         )
+        self._paces = Paces()
         self._look = Look(
             store=self.store,
             documents=documents,
             policy=self.policy,
             sharing=self._sharing,
+            paces=self._paces,
             restart_prior_s=self.settings.restart_prior_s,
             batch=self.settings.batch,
         )
@@ -179,6 +189,9 @@ class Scheduler:
             leadership=self.leadership,
             metrics=self._metrics,
         )
+        self._recorder = Recorder(
+            folder=self.settings.record_cycles, keep=self.settings.record_keep
+        )
         self._scheduling = Scheduling(
             store=self.store,
             clock=self.clock,
@@ -190,6 +203,7 @@ class Scheduler:
             leadership=self.leadership,
             metrics=self._metrics,
             telemetry=self.telemetry,
+            recorder=self._recorder,
             batch=self.settings.batch,
         )
 
@@ -235,11 +249,28 @@ class Scheduler:
         )
 
     def _wire_incoming(self) -> None:
-        explain = Explain(store=self.store, clock=self.clock, policy=self.policy, look=self._look)
+        documents = self._look.documents
+        forecasting = Forecasting(
+            clock=self.clock,
+            policy=self.policy,
+            look=self._look,
+            recent=Recent(store=self.store, clock=self.clock, documents=documents),
+            start_prior_s=self.settings.restart_prior_s,
+        )
+        explain = Explain(
+            store=self.store,
+            policy=self.policy,
+            documents=documents,
+            forecasting=forecasting,
+            alternatives=Alternatives(bus=self.bus),
+        )
         self._incoming = Incoming(
             store=self.store,
             jobs=self._jobs,
             explain=explain,
+            paces=self._paces,
+            recorder=self._recorder,
+            leadership=self.leadership,
             draining=self._draining,
             telemetry=self.telemetry,
         )
@@ -259,6 +290,14 @@ class Scheduler:
             safe_mode=self._safe_mode,
             fence_after_s=settings.fence_after_s + settings.fence_margin_s,
             forgotten_after_s=settings.retention_s,
+        )
+        self._retention = Retention(
+            store=self.store,
+            keeper=self.keeper,
+            clock=self.clock,
+            archive=self.archive,
+            keep_s=settings.retention_s,
+            keep_jobs=settings.retention_jobs,
         )
 
     @asynccontextmanager
@@ -283,6 +322,8 @@ class Scheduler:
             keep(await self.bus.subscribe(subjects.TELEMETRY, incoming.metrics, queue=_QUEUE))
             explain = subjects.SCHEDULER_EXPLAIN
             keep(await self.bus.serve(explain, incoming.question, queue=_QUEUE))
+            keep(await self.bus.serve(subjects.SCHEDULER_QUEUE, incoming.queue, queue=_QUEUE))
+            keep(await self.bus.serve(subjects.SCHEDULER_RECORD, incoming.record))
             keep(await self.bus.serve(subjects.SCHEDULER_RECONCILE, self._recovery.answer))
             yield
 
@@ -325,6 +366,10 @@ class Scheduler:
     async def _keep_account(self) -> None:
         if self._in_charge:
             await self._sharing.keep_account()
+
+    async def _retain(self) -> None:
+        if self._in_charge:
+            await self._retention.look()
 
     async def _push_cancelled(self, stop: asyncio.Event) -> None:
         """Tell nodes at once about jobs that the gateway is stopping."""

@@ -45,6 +45,10 @@ class SchedulerSettings(TimingSettings):
     """After this, what a project has had counts half; 0: no fair share."""
     batch: Annotated[int, Field(ge=1, le=1024)] = 32
     """Store calls in flight at once."""
+    record_cycles: Path | None = None
+    """Folder in which the leader records its cycles for `frenzy admin replay`; empty: none."""
+    record_keep: Annotated[int, Field(ge=1, le=100_000)] = 100
+    """How many recorded cycles stay in `record_cycles`; the oldest go first."""
 
     retention_s: Annotated[float, Field(ge=60)] = 30 * 86_400.0
     """How long finished jobs are kept; then they are archived and forgotten."""
@@ -52,6 +56,8 @@ class SchedulerSettings(TimingSettings):
     """How many finished jobs are kept at most; the oldest go first."""
     retention_archive: Path | None = None
     """Folder of the archive, a JSON line for each forgotten job; empty: `<data_dir>/archive`."""
+    retention_poll_s: Seconds = 60.0
+    """Between two looks at what may be forgotten."""
     strikes: Annotated[int, Field(ge=0, le=100)] = 3
     """Launches that a node may refuse within `strikes_window_s` before it is drained; 0: any."""
     strikes_window_s: Seconds = 3600.0
@@ -63,3 +69,8 @@ class SchedulerSettings(TimingSettings):
         if isinstance(found, Frenzy):
             return replace(found, min_run_factor=self.min_run_factor)
         return found
+
+    @property
+    def archive(self) -> Path:
+        """Return the folder of the archive."""
+        return self.retention_archive or self.data_dir / "archive"

@@ -29,6 +29,7 @@ from frenzy_scheduler.core.question import Question
 from frenzy_scheduler.core.snapshot import Snapshot
 from frenzy_scheduler.dependents import depended_on
 from frenzy_scheduler.documents import Documents
+from frenzy_scheduler.paces import Paces
 from frenzy_scheduler.sharing import Sharing, Terms, holdings
 from frenzy_shared.domain.cluster import (
     ClusterSnapshot,
@@ -106,6 +107,7 @@ class Look:
     documents: Documents
     policy: Strategy
     sharing: Sharing
+    paces: Paces
     restart_prior_s: float
     batch: int
 
@@ -189,7 +191,10 @@ class Look:
             plans, _ = continuable(found, record, spec)
             preemptible = may_be_stopped(record, spec)
         ending = record.state is JobState.STOPPING
-        progress = _progress(record, spec, around.prices, own)
+        progress = replace(
+            _progress(record, spec, around.prices, own),
+            step_s=self.paces.step_s(record.id, record.attempt),
+        )
         return RunningJob(
             id=record.id,
             sequence=record.sequence,

@@ -4,7 +4,8 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from frenzy_scheduler.core.admission import Holding, Ledger
 from frenzy_scheduler.core.cycle import cycle
@@ -23,7 +24,7 @@ from frenzy_shared.domain.project import Project
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A cycle's input as data; ``snapshot`` and ``ledger`` are made of it."""
+    """A cycle's input as data."""
 
     queue: Sequence[QueuedJob]
     running: Sequence[RunningJob]
@@ -32,13 +33,16 @@ class Question:
     policy: Strategy
     projects: tuple[Project, ...] = ()
     holdings: tuple[Holding, ...] = ()
-    snapshot: Snapshot = field(init=False, compare=False, repr=False)
-    ledger: Ledger = field(init=False, compare=False, repr=False)
 
-    def __post_init__(self) -> None:
-        """Index what decisions are made from."""
-        object.__setattr__(self, "snapshot", Snapshot.of(self.cluster))
-        object.__setattr__(self, "ledger", Ledger(self.projects, self.holdings))
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """Index the cluster."""
+        return Snapshot.of(self.cluster)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """Book what is held."""
+        return Ledger(self.projects, self.holdings)
 
     def answer(self) -> list[Decision]:
         """Run the cycle."""
