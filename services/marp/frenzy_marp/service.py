@@ -11,13 +11,13 @@ from pydantic import ValidationError
 from frenzy_marp.core.correction import corrected
 from frenzy_marp.core.learning_runs import is_over
 from frenzy_marp.core.planner import plan_job
+from frenzy_marp.core.present import Present
 from frenzy_marp.learning import Learner, framework_of
 from frenzy_marp.metrics import Metrics
 from frenzy_marp.settings import MarpSettings
 from frenzy_shared import crashpoints
 from frenzy_shared.bus.port import Bus, Message, Poison
 from frenzy_shared.clock import Clock
-from frenzy_shared.domain.cluster import KindSummary, kinds_digest, summarize_kinds
 from frenzy_shared.domain.ids import JobId
 from frenzy_shared.domain.job import JobRecord, JobState, StopReason
 from frenzy_shared.domain.plan import PlanSet
@@ -101,7 +101,7 @@ class Marp:
         with self.telemetry.span("marp.question", parent=parent):
             try:
                 request = PlanRequest.decode(message.payload)
-                plans = self._plans(request.spec, await self._kinds())
+                plans = self._plans(request.spec, await self._present())
                 return PlanReply(plans=plans).encode()
             except ValidationError as error:
                 reply = PlanReply(error_code=InvalidSpec.code, error=f"not a plan request: {error}")
@@ -119,12 +119,11 @@ class Marp:
     async def refresh(self) -> None:
         """Read what was learned; plan jobs that no event announced, or whose cluster changed."""
         await self._learner.refresh()
-        kinds = await self._kinds()
-        digest = kinds_digest(kinds)
+        present = await self._present()
         waiting = await self.state.jobs_in(frozenset({JobState.SUBMITTED, JobState.QUEUED}))
         for record in waiting:
             try:
-                await self._renew(record, digest, kinds)
+                await self._renew(record, present)
             except Unavailable:
                 raise
             except Exception:  # one job that cannot be planned must not stop all others
@@ -134,41 +133,39 @@ class Marp:
         """Note how an attempt went. What cannot be learned from must not hold up events."""
         try:
             plans = await self.state.plans(record.id)
-            await self._learner.note(record, plans, await self._kinds())
+            await self._learner.note(record, plans, (await self._present()).kinds)
         except Unavailable:
             raise
         except (FrenzyError, ValidationError) as error:
             log.warning("nothing is learned from job %s: %s", record.id, error)
 
-    async def _renew(self, record: JobRecord, digest: str, kinds: tuple[KindSummary, ...]) -> None:
+    async def _renew(self, record: JobRecord, present: Present) -> None:
         if record.state is JobState.SUBMITTED:
             await self._plan_submitted(record)
             return
         plans = await self.state.plans(record.id)
-        if plans is None or plans.kinds_digest != digest:
-            await self._plan_again(record, plans, kinds)
+        if plans is None or plans.kinds_digest != present.digest:
+            await self._plan_again(record, plans, present)
 
     async def _plan_submitted(self, record: JobRecord) -> None:
-        kinds = await self._kinds()
+        present = await self._present()
         if is_over(record):  # before its plans are replaced, in case its event comes later
             await self._learn(record)
         try:
-            plans = await self._plans_of(record, await self.state.plans(record.id), kinds)
+            plans = await self._plans_of(record, await self.state.plans(record.id), present)
         except FrenzyError as error:
             if isinstance(error, Unavailable):
                 raise
             await self._fail(record, error.message)
             return
-        if plans.feasible or record.force_queue or not kinds:
+        if plans.feasible or record.force_queue or not present.kinds:
             await self._queue(record, plans)
         else:
             await self._fail(record, plans.message, plans)
 
-    async def _plan_again(
-        self, record: JobRecord, plans: PlanSet | None, kinds: tuple[KindSummary, ...]
-    ) -> None:
+    async def _plan_again(self, record: JobRecord, plans: PlanSet | None, present: Present) -> None:
         """Replace the plans of a waiting job; its state stays, so the version does too."""
-        fresh = await self._plans_of(record, plans, kinds)
+        fresh = await self._plans_of(record, plans, present)
         change = Change(
             entity=f"job:{record.id}",
             expect_version=record.version,
@@ -180,23 +177,21 @@ class Marp:
         log.info("plans of waiting job %s renewed: %s", record.id, result.status)
 
     async def _plans_of(
-        self, record: JobRecord, earlier: PlanSet | None, kinds: tuple[KindSummary, ...]
+        self, record: JobRecord, earlier: PlanSet | None, present: Present
     ) -> PlanSet:
         spec = await self.state.spec(record.id)
         if spec is None:
             raise InvalidSpec(f"job {record.id} has no specification")
-        demanded = corrected(record, earlier, kinds)
-        return self._plans(JobSpec.model_validate(spec), kinds, demanded)
+        demanded = corrected(record, earlier, present.kinds)
+        return self._plans(JobSpec.model_validate(spec), present, demanded)
 
-    def _plans(
-        self, spec: JobSpec, kinds: tuple[KindSummary, ...], demanded: float = 0.0
-    ) -> PlanSet:
+    def _plans(self, spec: JobSpec, present: Present, demanded: float = 0.0) -> PlanSet:
         started = self.clock.monotonic()
         outcome = "error"
         try:
             plans = plan_job(
                 training_setup(spec),
-                kinds,
+                present.within(spec.resources.node_pins),
                 demanded=demanded,
                 experience=self._learner.experience,
                 framework=framework_of(spec),
@@ -206,12 +201,12 @@ class Marp:
             outcome = error.code
             raise
         else:
-            return plans
+            return present.told(plans, spec.resources.node_pins)
         finally:
             self._metrics.planned(self.clock.monotonic() - started, outcome)
 
-    async def _kinds(self) -> tuple[KindSummary, ...]:
-        return summarize_kinds((await self.state.cluster()).nodes)
+    async def _present(self) -> Present:
+        return Present.of((await self.state.cluster()).nodes)
 
     async def _queue(self, record: JobRecord, plans: PlanSet) -> None:
         await self._move(record, JobState.QUEUED, plans, reason="", message=plans.message)
