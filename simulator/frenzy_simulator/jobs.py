@@ -1,9 +1,13 @@
 """The jobs of a simulation."""
 
 from dataclasses import dataclass
+from typing import Final
 
-from frenzy_shared.domain.ids import JobId
+from frenzy_scheduler.core.urgency import NORMAL
+from frenzy_shared.domain.ids import JobId, ProjectName
 from frenzy_shared.domain.model import TrainingSetup
+
+DEFAULT_PROJECT: Final = ProjectName("default")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +21,8 @@ class TraceJob:
     model_or_class: str = ""
     user_vc: str = ""
     status: str = ""
+    priority: int = NORMAL
+    project: ProjectName = DEFAULT_PROJECT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,3 +39,5 @@ class SimJob:
     steps: float
     gpus_requested: int
     user_vc: str = ""
+    priority: int = NORMAL
+    project: ProjectName = DEFAULT_PROJECT

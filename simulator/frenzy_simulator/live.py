@@ -77,6 +77,8 @@ class LiveJob:
                 sequence=self.job.sequence,
                 plans=self.plans,
                 version=self.generation,
+                project=self.job.project,
+                priority=self.job.priority,
                 progress=self._progress(self.steps_left, self.attained_device_s),
             )
         return self.queued
@@ -98,6 +100,8 @@ class LiveJob:
             placement=self.placement,
             version=self.generation,
             placed_ms=self.placed_ms,
+            project=self.job.project,
+            priority=self.job.priority,
             progress=self._progress(
                 max(self.steps_left - done, 0.0),
                 self.attained_device_s + held_s,

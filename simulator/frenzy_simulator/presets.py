@@ -69,6 +69,8 @@ def to_sim_jobs(
                 steps=max(job.duration_s / step_s, 1.0),
                 gpus_requested=job.gpus_requested,
                 user_vc=job.user_vc,
+                priority=job.priority,
+                project=job.project,
             )
         )
     return jobs

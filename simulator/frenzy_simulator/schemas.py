@@ -30,6 +30,8 @@ class Schema:
     model: str = ""
     user: str = ""
     status: str = ""
+    priority: str = ""
+    project: str = ""
     gpus_factor: float = 1.0  # times the column, rounded up: shares of a GPU become one
     instances: str = ""  # a column that multiplies the GPUs
     keep: Callable[[Row], bool] = field(default=lambda _: True)
@@ -82,6 +84,8 @@ COMMON: Final = Schema(
     model="model_or_class",
     user="user_vc",
     status="status",
+    priority="priority",
+    project="project",
 )
 HELIOS: Final = Schema(
     name="helios",

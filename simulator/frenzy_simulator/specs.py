@@ -94,4 +94,5 @@ def _job(value: Mapping[str, Any], sequence: int, where: str) -> SimJob:
         setup=replace(setup, optimizer_steps=None),
         steps=float(setup.optimizer_steps),
         gpus_requested=setup.pins.device_count or 1,
+        priority=spec.priority,
     )

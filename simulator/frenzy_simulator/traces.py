@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from frenzy_shared.domain.ids import JobId
+from frenzy_scheduler.core.urgency import NORMAL
+from frenzy_shared.domain.ids import JobId, ProjectName, is_name
 from frenzy_simulator.errors import InvalidTrace
-from frenzy_simulator.jobs import TraceJob
+from frenzy_simulator.jobs import DEFAULT_PROJECT, TraceJob
 from frenzy_simulator.schemas import COMMON, Schema, schema_of
 
 MAX_GPUS: Final = 100_000
@@ -133,9 +134,30 @@ def _job(row: Mapping[str, str], schema: Schema, where: str) -> TraceJob:
         model_or_class=row.get(schema.model, ""),
         user_vc=row.get(schema.user, ""),
         status=row.get(schema.status, ""),
+        priority=_priority(row.get(schema.priority, ""), where),
+        project=_project(row.get(schema.project, ""), where),
     )
     _possible(job, schema, where)
     return job
+
+
+def _priority(text: str, where: str) -> int:
+    if not text.strip():
+        return NORMAL
+    try:
+        priority = int(text)
+    except ValueError:
+        raise InvalidTrace(f"{where}: priority is {text[:40]!r}, not a whole number") from None
+    if not 0 <= priority <= 100:
+        raise InvalidTrace(f"{where}: priority is {priority}; it must be 0 to 100")
+    return priority
+
+
+def _project(text: str, where: str) -> ProjectName:
+    name = text.strip() or DEFAULT_PROJECT
+    if not is_name(name):
+        raise InvalidTrace(f"{where}: project is {name[:40]!r}; use a-z, 0-9 and '-' only")
+    return ProjectName(name)
 
 
 def _possible(job: TraceJob, schema: Schema, where: str) -> None:

@@ -1,5 +1,7 @@
 """Simulations worked out by hand, and what must hold in any."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +28,14 @@ def test_one_job_takes_its_start_and_its_steps():
     (job,) = outcome.done
     assert (job.submit_s, job.finish_s, job.wait_s) == (5.0, 5 + 30 + 200, 0.0)
     assert (job.alone_s, job.device_s, job.mean_open) == (230.0, 230.0, 1.0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_urgent_job_comes_before_the_others_that_wait(name):
+    rows = {ONE: (a_plan("p", "t4", 1, 1.0),)}
+    urgent = replace(a_job("urgent", 2, 50, ONE), priority=100)
+    jobs = [a_job("a", 0, 20, ONE), a_job("b", 1, 50, ONE), urgent]
+    assert list(ends(simulate(name, jobs, nodes(t4=(1, 1)), rows)))[-1] == "b"
 
 
 def test_jobs_on_one_device_queue_up_in_order_of_arrival():

@@ -21,6 +21,29 @@ def test_common_columns_and_the_first_submission_is_second_zero():
     assert two.submit_s == 60.5
 
 
+SHARED = "job_id,submit_s,duration_s,gpus_requested,priority,project\n"
+
+
+def test_priority_and_project_where_the_trace_has_them():
+    first, second = read("a,0,1,1,90,vision", "b,1,1,1,,", header=SHARED)
+    assert (first.priority, first.project) == (90, "vision")
+    assert (second.priority, second.project) == (50, "default")
+
+
+@pytest.mark.parametrize(
+    ("cells", "problem"),
+    [
+        ("101,p", "trace:2: priority is 101; it must be 0 to 100"),
+        ("-1,p", "priority is -1"),
+        ("high,p", "priority is 'high', not a whole number"),
+        ("5,Vision Team", "project is 'Vision Team'"),
+    ],
+)
+def test_impossible_priorities_and_projects_are_refused(cells, problem):
+    with pytest.raises(InvalidTrace, match=problem):
+        read(f"a,0,1,1,{cells}", header=SHARED)
+
+
 def test_helios():
     header = (
         "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,"
