@@ -30,11 +30,14 @@ V = TypeVar("V")
 
 
 class Expiring(Generic[V]):
-    """Values that are forgotten after a time."""
+    """Values that are forgotten after a time, much the same for all."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._values: dict[str, tuple[V, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._values)
 
     def get(self, key: str) -> V | None:
         """Return the value, None when there is none any more."""
@@ -42,8 +45,12 @@ class Expiring(Generic[V]):
         return value if self._clock.now_ms() < until_ms else None
 
     def put(self, key: str, value: V, ttl_s: float) -> None:
-        """Keep a value for ``ttl_s`` seconds."""
-        self._values[key] = (value, self._clock.now_ms() + ttl_s * 1000)
+        """Keep a value for ``ttl_s`` seconds; drop those whose time is over."""
+        now = self._clock.now_ms()
+        self._values.pop(key, None)
+        self._values[key] = (value, now + ttl_s * 1000)
+        while self._values[oldest := next(iter(self._values))][1] <= now:
+            del self._values[oldest]
 
     def drop(self, key: str) -> None:
         """Forget a value."""
