@@ -117,7 +117,8 @@ def plan_job(
             else:
                 fitting.extend(found)
     kept = _kept(fitting)
-    plans = tuple(_resource_plan(found, kept[0]) for found in kept)
+    pins = pinned(setup.pins)
+    plans = tuple(_resource_plan(found, kept[0], pins) for found in kept)
     return PlanSet(
         plans=plans,
         refused=tuple(refused),
@@ -155,8 +156,8 @@ def _refusal(question: _Question, offer: Offer) -> RefusedPlan:
         cuda=not offer.emulated,
         single_step=setup.optimizer_steps == 1,
     )
-    correction, _ = offer.corrections(nearest.option)
-    memory = estimate(peak, offer.traits(plan.data), correction=correction)
+    taught = offer.terms(nearest.option).memory
+    memory = estimate(peak, offer.traits(plan.data), correction=taught)
     return too_large(offer.kind, plan, memory, _culprit(question, offer))
 
 
@@ -209,15 +210,15 @@ def _kept(fitting: list[_Found]) -> list[_Found]:
     return kept
 
 
-def _resource_plan(found: _Found, best: _Found) -> ResourcePlan:
+def _resource_plan(found: _Found, best: _Found, pins: tuple[str, ...]) -> ResourcePlan:
     offer, choice = found.offer, found.choice
     setup = offer.demand.setup
     plan = offer.plan(choice)
     # Nothing overlaps with gathering on a CPU: looking ahead would only cost memory.
     prefetch = 0 if offer.emulated else plan.reduce_bucket_elements
     traits = offer.traits(plan.data)
-    correction, slowness = offer.corrections(choice.ladder.option)
-    memory = estimate(choice.ladder.peak(choice.index), traits, correction=correction)
+    _, taught, slowness = offer.terms(choice.ladder.option)
+    memory = estimate(choice.ladder.peak(choice.index), traits, correction=taught)
     expected = memory.allocated.expected
     return ResourcePlan(
         id=_identity(offer, choice),
@@ -229,19 +230,18 @@ def _resource_plan(found: _Found, best: _Found) -> ResourcePlan:
         speed=estimate_speed(setup, plan, offer.kind, offer.gpu, offer.pace, correction=slowness),
         deepspeed_config=deepspeed_config(setup, plan, prefetch=prefetch),
         environment={} if offer.emulated else _CUDA_ENVIRONMENT,
-        oom_probability=oom_probability(expected, offer.kind.memory_bytes, traits, correction),
-        pinned=pinned(setup.pins),
-        why=_why(found, best),
+        oom_probability=oom_probability(expected, offer.kind.memory_bytes, traits, taught),
+        pinned=pins,
+        why=_why(found, best, pins),
     )
 
 
-def _why(found: _Found, best: _Found) -> str:
+def _why(found: _Found, best: _Found, pins: tuple[str, ...]) -> str:
     mine, least = found.choice, best.choice
     offer = found.offer
     notes: list[str] = []
     if offer.gpu.assumed:
         notes.append(f"{offer.kind.kind} is not in the catalogue: {offer.gpu.sources}")
-    pins = pinned(offer.demand.pins)
     if pins:
         notes.append(f"pinned by you: {', '.join(pins)}")
     text = f"fastest: {mine.total_s:.0f} s on {mine.devices} x {offer.kind.kind}"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
+from typing import NamedTuple
 
 from frenzy_marp.core.candidates import Option, device_limit, parallelism
 from frenzy_marp.core.ladder import Demand, Ladder
@@ -41,6 +42,14 @@ class Choice:
         return self.ladder.option.devices
 
 
+class Terms(NamedTuple):
+    """What holds for all plans of one shape: their room in bytes, and what runs have taught."""
+
+    room: int
+    memory: Correction
+    time: Correction
+
+
 @dataclass(frozen=True)
 class Offer:
     """One kind of device as a job sees it, with what runs on it have taught.
@@ -54,9 +63,10 @@ class Offer:
     precision: Precision
     lessons: Lessons
     demanded: float
-    _terms: dict[_PlanShape, tuple[int, float]] = field(
-        default_factory=dict[_PlanShape, tuple[int, float]]
+    _rooms: dict[tuple[bool, float, float], int] = field(
+        default_factory=dict[tuple[bool, float, float], int]
     )
+    _terms: dict[_PlanShape, Terms] = field(default_factory=dict[_PlanShape, Terms])
 
     @property
     def element(self) -> int:
@@ -85,25 +95,16 @@ class Offer:
         capability = self.kind.compute_capability
         return DeviceTraits(emulated=self.emulated, compute_capability=capability, ranks=devices)
 
-    def corrections(self, option: Option) -> tuple[Correction, Correction]:
-        """Return what runs have taught about an option's memory and time, on this kind."""
-        plan = parallelism(option, option.micro_batches[0], self.precision, self.demand.bucket)
-        memory, time = self.lessons.about(plan, self.kind.kind, emulated=self.emulated)
-        return memory.at_least(self.demanded), time
-
-    def room(self, option: Option) -> int:
-        """Return the most allocated bytes with which an option fits."""
-        return self._terms_of(option)[0]
-
-    def total_s(self, gang: Gang, option: Option, index: int) -> float:
-        """Return the seconds of a run with one of the option's micro-batches."""
-        micro_steps = option.share // option.micro_batches[index]
-        return gang.total_s(
-            option.zero_stage,
-            micro_steps,
-            recomputes=option.recomputes,
-            slowness=self._terms_of(option)[1],
-        )
+    def terms(self, option: Option) -> Terms:
+        """Return the most allocated bytes with which an option fits, and what runs have taught."""
+        shape = (option.devices > 1, option.zero_stage, option.checkpointing)
+        found = self._terms.get(shape)
+        if found is None:
+            plan = parallelism(option, option.micro_batches[0], self.precision, self.demand.bucket)
+            memory, time = self.lessons.about(plan, self.kind.kind, emulated=self.emulated)
+            memory = memory.at_least(self.demanded)
+            found = self._terms[shape] = Terms(self._room(option.devices, memory), memory, time)
+        return found
 
     def ladders(self) -> Iterator[tuple[Ladder, ...]]:
         """Yield the options for each number of devices that the kind has, ascending."""
@@ -112,15 +113,13 @@ class Offer:
             if devices <= limit:
                 yield found
 
-    def _terms_of(self, option: Option) -> tuple[int, float]:
-        """Return the room for an option, and by how much it is slower than predicted."""
-        shape = (option.devices > 1, option.zero_stage, option.checkpointing)
-        found = self._terms.get(shape)
+    def _room(self, devices: int, correction: Correction) -> int:
+        alike = (devices > 1, correction.factor, correction.above)  # most often nothing is learned
+        found = self._rooms.get(alike)
         if found is None:
-            memory, time = self.corrections(option)
-            capacity, traits = self.kind.memory_bytes, self.traits(option.devices)
-            room = room_bytes(capacity, traits, correction=memory)
-            found = self._terms[shape] = (min(room, COUNTABLE), time.factor)
+            capacity, traits = self.kind.memory_bytes, self.traits(devices)
+            room = room_bytes(capacity, traits, correction=correction)
+            found = self._rooms[alike] = min(room, COUNTABLE)
         return found
 
 
@@ -139,7 +138,7 @@ def front(offer: Offer) -> list[Choice]:
 def fits_at_all(offer: Offer) -> bool:
     """Tell whether any option fits."""
     return any(
-        ladder.largest_fit(offer.room(ladder.option)) is not None
+        ladder.largest_fit(offer.terms(ladder.option).room) is not None
         for ladders in offer.ladders()
         for ladder in ladders
     )
@@ -154,19 +153,28 @@ def nearest_miss(offer: Offer) -> Ladder | None:
 def _fastest(offer: Offer, ladders: tuple[Ladder, ...], best_s: float) -> Choice | None:
     """Return the fastest plan that takes less than ``best_s``; of equals the first."""
     gang = offer.pace.on(ladders[0].option.devices)
-    bounded = [
-        (offer.total_s(gang, ladder.option, -1), order, ladder)
-        for order, ladder in enumerate(ladders)
-        if ladder.least <= offer.room(ladder.option)
-    ]
+    bounded: list[tuple[float, int, Ladder, int, float]] = []
+    for order, ladder in enumerate(ladders):
+        room, _, time = offer.terms(ladder.option)
+        if ladder.least <= room:
+            bound_s = _total_s(gang, ladder.option, -1, time.factor)
+            bounded.append((bound_s, order, ladder, room, time.factor))
+    bounded.sort()
     found: Choice | None = None
-    for bound_s, _, ladder in sorted(bounded):
+    for bound_s, _, ladder, room, slowness in bounded:
         if bound_s >= best_s:
             break
-        index = ladder.largest_fit(offer.room(ladder.option))
+        index = ladder.largest_fit(room)
         if index is None:
             continue
-        total_s = offer.total_s(gang, ladder.option, index)
+        total_s = _total_s(gang, ladder.option, index, slowness)
         if total_s < best_s:
             found, best_s = Choice(ladder, index, total_s), total_s
     return found
+
+
+def _total_s(gang: Gang, option: Option, index: int, slowness: float) -> float:
+    micro_steps = option.share // option.micro_batches[index]
+    return gang.total_s(
+        option.zero_stage, micro_steps, recomputes=option.recomputes, slowness=slowness
+    )
