@@ -111,3 +111,10 @@ def installation(tmp_path):
     home = Installation(tmp_path / "home")
     yield home
     home.destroy()
+
+
+def until(condition, what, within_s=60.0):
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {within_s} s"
+        time.sleep(0.1)
