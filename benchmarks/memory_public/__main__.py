@@ -49,7 +49,7 @@ def main() -> int:
         print(f"wrote {write_evidence(cases)}")
     found = evaluate(cases)
     print_evaluation(found, worst=options.worst)
-    peers = score_peers(cases)
+    peers = score_peers(cases) if options.peers else {}
     print_peers(peers)
     if options.save:
         summaries = {report.mode: summary(report, refused) for report in found.reports}
@@ -89,6 +89,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cases", type=Path, action="append", default=[], metavar="FILE")
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}/")
     parser.add_argument("--fit", action="store_true", help="write MARP's shipped evidence first")
+    parser.add_argument("--peers", action="store_true", help="score other estimators too")
     parser.add_argument("--worst", type=int, default=0, metavar="N", help="print the N worst rows")
     return parser.parse_args()
 

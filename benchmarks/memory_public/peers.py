@@ -44,11 +44,11 @@ class Peer:
     bytes_of: Callable[[ModuleType, Run], float | None]
 
 
-def score_peers(cases: Sequence[Case]) -> dict[str, Any]:
+def score_peers(cases: Sequence[Case], peers: Sequence[Peer] | None = None) -> dict[str, Any]:
     """Return accuracy by peer and metric, with MARP's analytical mode on the very same rows."""
     logging.disable(logging.WARNING)  # llm-analysis tells every step
     try:
-        found = {peer.name: _score(peer, cases) for peer in _PEERS}
+        found = {peer.name: _score(peer, cases) for peer in (_PEERS if peers is None else peers)}
     finally:
         logging.disable(logging.NOTSET)
     return found

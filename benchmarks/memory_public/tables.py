@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.memory_public.evaluation import FIELDS, Evaluation
+from benchmarks.memory_public.evaluation import FIELDS, KNOWN_SOURCES, Evaluation
 
 from frenzy_marp.core.cases import vocabulary as word
 from frenzy_marp.core.cases.modes import Mode
@@ -31,7 +31,7 @@ def print_evaluation(found: Evaluation, *, worst: int) -> None:
     for report in reports:
         print(_verdicts(report))
     for report in reports:
-        if report.mode != Mode.FRENZY_2024:
+        if report.mode not in {Mode.FRENZY_2024, KNOWN_SOURCES}:
             _details(report)
     if worst:
         _worst(found.report(Mode.ANALYTICAL.value), worst)
@@ -39,6 +39,8 @@ def print_evaluation(found: Evaluation, *, worst: int) -> None:
 
 def print_peers(peers: Mapping[str, Mapping[str, Any]]) -> None:
     """Print every peer beside the analytical mode on the rows that the peer can express."""
+    if not peers:
+        return
     print("\n== peers: mean accuracy / share within 10 %, and MARP's on the same rows")
     for name, found in peers.items():
         if "unavailable" in found:

@@ -1,12 +1,14 @@
 """Closed enumerations and clear errors."""
 
 import json
+import random
 import time
 
 import pytest
 from tests.support.marp_cases import case_fields
 
 from frenzy_marp.core.cases.case import parse_case
+from frenzy_marp.core.cases.document import document
 from frenzy_marp.core.cases.lines import LONGEST_LINE, Refused, read_case, read_cases
 from frenzy_marp.core.cases.modes import Mode, predict
 from frenzy_marp.core.cases.reading import CaseError
@@ -117,6 +119,22 @@ def test_a_line_that_is_no_object_is_named(line, message):
     with pytest.raises(CaseError) as raised:
         list(read_cases([json.dumps(case_fields()).encode(), line]))
     assert message in str(raised.value)
+
+
+ODD = [None, 0, -1, 1, 3, 2**61, 1e308, float("nan"), True, "", "x", [], [0], {}, "nf4", "lora"]
+ODD += ["zero3", "fsdp", "fp8", "full", "none", "2.4", "t5", "int8", {"low": 1, "high": 10**15}]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_a_row_holds_the_answer_is_a_number_or_a_reason(seed):
+    chosen = random.Random(seed)
+    for _ in range(15):
+        fields = case_fields()
+        for _ in range(chosen.randint(1, 4)):
+            part = fields[chosen.choice(["model", "training", "parallelism", "gpu", "readings"])]
+            part[chosen.choice(list(part))] = chosen.choice(ODD)
+        for mode in Mode:
+            json.dumps(document([read_case(fields)], mode), allow_nan=False)
 
 
 def test_a_long_detail_costs_no_time():

@@ -12,6 +12,9 @@ from frenzy_marp.core.cases.states import StateBytes, state_bytes, weight_bytes
 _LOADING = "loading"
 RETAINED = "retained inputs"
 _TOGETHER = "gradients put together"
+# DeepSpeed's stage3_max_reuse_distance, 1e9, counts forward and backward: it gathers the last half
+# of that once for both (partitioned_param_coordinator.py, __params_to_release).
+_REUSED_PARAMETERS = 500_000_000
 _GATHERING = frozenset({word.Sharding.ZERO3, word.Sharding.FSDP, word.Sharding.FSDP2})
 
 
@@ -37,6 +40,7 @@ class _Parts:
     gathered_block: float
     gathered_at_loss: float
     gathered_root: float  # whole until backward ends
+    gathered_for_reuse: float  # of the last blocks, from forward to their backward
 
     @property
     def saved_once(self) -> float:
@@ -59,18 +63,21 @@ def _parts(run: Run, geometry: Geometry) -> _Parts:
     states, blocks = state_bytes(run, geometry), block_bytes(run)
     sharding = run.parallelism.sharding
     if sharding not in _GATHERING or run.parallelism.shard_degree == 1:
-        return _Parts(run, geometry, states, blocks, 0.0, 0.0, 0.0)
+        return _Parts(run, geometry, states, blocks, 0.0, 0.0, 0.0, 0.0)
     size = run.training.compute_dtype.size_bytes
     block = float(geometry.block * size)
     if run.training.quantization is not None:
         block = weight_bytes(run, geometry.block)
     if run.training.framework is word.Framework.THUNDER:  # gathers every matrix for its product
-        return _Parts(run, geometry, states, blocks, block, 0.0, 0.0)
+        return _Parts(run, geometry, states, blocks, block, 0.0, 0.0, 0.0)
     if sharding is word.Sharding.FSDP2:  # embedding and head are units; the last block stays whole
         at_loss = float(geometry.head * size) + block
-        return _Parts(run, geometry, states, blocks, block, at_loss, 0.0)
+        return _Parts(run, geometry, states, blocks, block, at_loss, 0.0, 0.0)
+    if sharding is word.Sharding.ZERO3 and run.training.framework is not word.Framework.COLOSSALAI:
+        reused = min(float(geometry.total * size), _REUSED_PARAMETERS * size + block)
+        return _Parts(run, geometry, states, blocks, block, reused, 0.0, reused)
     ends = float(geometry.ends * size)  # FSDP1's root unit is never sharded again
-    return _Parts(run, geometry, states, blocks, block, ends, ends)
+    return _Parts(run, geometry, states, blocks, block, ends, ends, 0.0)
 
 
 def _moments(parts: _Parts) -> tuple[Moment, ...]:
@@ -139,7 +146,7 @@ def _backward(parts: _Parts) -> tuple[Moment, Moment]:
                 *_resident(parts),
                 ("gradients", start),
                 ("work of a block", work),
-                ("gathered weights", parts.gathered_root + _gathered_blocks(parts, 2)),
+                ("gathered weights", _gathered_in_last_block(parts)),
                 ("activations", saved),
             ),
         ),
@@ -183,6 +190,10 @@ def _last_gradients(parts: _Parts) -> Moment:
             ("activations", rest),
         ),
     )
+
+
+def _gathered_in_last_block(parts: _Parts) -> float:
+    return max(parts.gathered_for_reuse, parts.gathered_root + _gathered_blocks(parts, 2))
 
 
 def _gathered_blocks(parts: _Parts, count: int) -> float:

@@ -181,14 +181,19 @@ def _persistent(run: Run) -> bool:
 
 
 def _buffers(run: Run, trainable: float) -> float:
-    """Reduction buffers: ZeRO's buckets, DDP's copy of the gradients."""
+    """Return reduction buffers: DDP's copy of the gradients, ZeRO's buckets.
+
+    DeepSpeed allocates a bucket at its full size, however few parameters are trained.
+    """
     parallel, training = run.parallelism, run.training
     megatron = training.framework in {word.Framework.MEGATRON, word.Framework.NANOTRON}
     if parallel.sharding is word.Sharding.DDP and not megatron:
         return trainable * training.grad_dtype.size_bytes
     if parallel.sharding in {word.Sharding.ZERO1, word.Sharding.ZERO2} and not megatron:
         elements = parallel.bucket_elements or min(500_000_000, run.model.hidden_size**2)
-        return 2.0 * min(elements, trainable) * (2 if parallel.overlap_comm else 1)
+        if training.framework is word.Framework.COLOSSALAI:  # no buffer of its own beyond them
+            elements = min(elements, int(trainable))
+        return 2.0 * elements * (2 if parallel.overlap_comm else 1)
     return 0.0
 
 
