@@ -106,6 +106,8 @@ class Ledger:
         self, project: ProjectName, plan: ResourcePlan | None, held: ResourcePlan | None = None
     ) -> None:
         """Book that a job has ``plan`` now, and no longer ``held``; None: no devices."""
+        if not self._projects:
+            return
         if held is not None:
             self._add(project, held.kind, -held.device_count)
         if plan is not None:

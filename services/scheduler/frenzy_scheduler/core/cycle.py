@@ -91,8 +91,9 @@ class _OneByOne:
                 f"policy {self._policy.name} chose devices that are not idle: {placement}"
             )
         statement.commit()
-        plan = next(plan for plan in job.plans if plan.id == placement.plan)
-        self._ledger.charge(job.project, plan)
+        if not self._ledger.free_for_all:
+            plan = next(plan for plan in job.plans if plan.id == placement.plan)
+            self._ledger.charge(job.project, plan)
         self._places[job.id] = Place(job=job.id, version=job.version, placement=placement)
         return True
 

@@ -19,7 +19,10 @@ def keeping_precedence(policy: Allocator, view: View) -> Mapping[JobId, Resource
     """
     kept: dict[JobId, ResourcePlan] = {}
     targets = policy.allocate(view)
-    while policy.preemptive and (wronged := dict(_wronged(view, targets))):
+    lowest = min((job.priority for job in (*view.queue, *view.running)), default=0)
+    if not policy.preemptive or all(job.priority == lowest for job in view.running):
+        return targets  # nobody's priority could be wronged
+    while wronged := dict(_wronged(view, targets)):
         kept |= wronged
         running = [
             replace(job, preemptible=False) if job.id in wronged else job for job in view.running

@@ -116,11 +116,10 @@ def kind_prices(jobs: Sequence[Job]) -> dict[str, float]:
 class _Bid:
     """One job's plans, always with the one that gains most per additional cost on top."""
 
-    __slots__ = ("_costs", "_gains", "_number", "_plans", "_values", "gain", "held", "job", "own")
+    __slots__ = ("_costs", "_gains", "_number", "_plans", "_values", "gain", "held", "job")
 
     def __init__(self, job: Job, values: list[float], costs: list[float]) -> None:
         self.job = job
-        self.own = job.plan if isinstance(job, RunningJob) else None
         self.held: ResourcePlan | None = None
         self._number = -1  # of the held plan
         self._plans, self._values, self._costs = job.plans, values, costs
@@ -139,14 +138,16 @@ class _Bid:
 
     def renew(self) -> None:
         """Bid again for every plan that is better than the held one, whatever was refused."""
-        value, cost, least = 0.0, 0.0, 0.0
-        if self.held is not None:
+        if self.held is None:
+            pairs = zip(self._values, self._costs, strict=True)
+            self._gains = [value / cost for value, cost in pairs]
+        else:
             value, cost = self._values[self._number], self._costs[self._number]
             least = cost * _LEAST_EXTRA
-        self._gains = [
-            (better - value) / max(dearer - cost, least) if better > value else 0.0
-            for better, dearer in zip(self._values, self._costs, strict=True)
-        ]
+            self._gains = [
+                (better - value) / max(dearer - cost, least) if better > value else 0.0
+                for better, dearer in zip(self._values, self._costs, strict=True)
+            ]
         self.gain = max(self._gains)  # of the plan on top; 0 when nothing is left
 
     def drop(self) -> None:
@@ -178,6 +179,7 @@ def _hand_out(
         bid.renew()
     heap = [(-bid.gain, number) for number, bid in enumerate(bids) if bid.gain > 0]
     heapq.heapify(heap)
+    unlimited = ledger.free_for_all
     while heap and any(free.values()):
         number = heap[0][1]
         bid = bids[number]
@@ -185,7 +187,7 @@ def _hand_out(
         returned = held.device_count if held is not None and held.kind == plan.kind else 0
         if plan.device_count > free.get(plan.kind, 0) + returned:
             bid.refuse(free)
-        elif _permitted(bid, free, ledger, turn):
+        elif unlimited or _permitted(bid, free, ledger, turn):
             if held is not None:
                 free[held.kind] += held.device_count
             free[plan.kind] -= plan.device_count
@@ -202,11 +204,12 @@ def _hand_out(
 
 def _permitted(bid: _Bid, free: Mapping[str, int], ledger: Ledger, turn: Round) -> bool:
     """Tell whether quotas allow the plan on top; what a job runs with it may always keep."""
-    plan = bid.top
-    if ledger.free_for_all or (plan is bid.own and turn is Round.ANY):
+    job, plan = bid.job, bid.top
+    keeps = isinstance(job, RunningJob) and plan.id == job.placement.plan
+    if keeps and turn is Round.ANY:
         return True
     left = free.get(plan.kind, 0)
-    return ledger.permits(bid.job.project, plan, turn, free=left, held=bid.held)
+    return ledger.permits(job.project, plan, turn, free=left, held=bid.held)
 
 
 def _guess(job: Job) -> float:

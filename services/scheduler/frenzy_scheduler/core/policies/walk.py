@@ -40,7 +40,7 @@ def walk(view: View, rank: Rank) -> dict[JobId, ResourcePlan]:
 def released(ledger: Ledger, changeable: Iterable[RunningJob]) -> Ledger:
     """Return the ledger as if the jobs that may be stopped held nothing."""
     after = ledger.copy()
-    for job in changeable:
+    for job in () if after.free_for_all else changeable:
         after.charge(job.project, None, job.plan)
     return after
 
