@@ -32,14 +32,17 @@ def start_distributed(*, emulated: bool) -> None:
 def start_engine(model: PreTrainedModel, config: Mapping[str, Any]) -> Any:  # noqa: ANN401 - untyped library
     """Return DeepSpeed's engine for ``model``, with the plan's configuration as it is.
 
+    Weights that need no gradient stay outside the optimizer.
+
     Raises:
         RankFailure: DeepSpeed refuses the configuration.
     """
     import deepspeed  # noqa: PLC0415 - see start_distributed
 
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     try:
         engine, *_ = deepspeed.initialize(
-            model=model, model_parameters=list(model.parameters()), config=dict(config)
+            model=model, model_parameters=trained, config=dict(config)
         )
     except (ValueError, AssertionError) as error:
         raise RankFailure(f"DeepSpeed refuses the plan's configuration: {error}") from error

@@ -8,10 +8,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from frenzy_shared.catalog.models import resolve_model
+from frenzy_shared.domain.model import ModelArchitecture
 from frenzy_shared.domain.plan import ResourcePlan
 from frenzy_shared.errors import Misconfigured
 from frenzy_shared.messages.codec import from_json
-from frenzy_shared.messages.setup import sequence_length
+from frenzy_shared.messages.setup import sequence_length, trained_model
 from frenzy_shared.messages.spec import JobSpec
 from frenzy_trainer.environment import RankEnvironment, read_json
 
@@ -24,6 +25,7 @@ class Run:
     spec: JobSpec
     plan: ResourcePlan
     model_config: Mapping[str, Any]
+    architecture: ModelArchitecture
     deepspeed_config: Mapping[str, Any]
     sequence_length: int
 
@@ -46,6 +48,7 @@ def read_run(environment: RankEnvironment) -> Run:
     Raises:
         Misconfigured: a file is unreadable, or the plan does not belong to this gang.
         InvalidModelConfig: the model's configuration is impossible.
+        InvalidSpec: the model cannot have these adapters.
     """
     document = read_json(environment.plan_file)
     try:
@@ -59,6 +62,7 @@ def read_run(environment: RankEnvironment) -> Run:
         spec=spec,
         plan=plan,
         model_config=resolve_model(spec.model or {}),
+        architecture=trained_model(spec),
         deepspeed_config=read_json(environment.deepspeed_file),
         sequence_length=sequence_length(spec),
     )

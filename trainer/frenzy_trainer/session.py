@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from frenzy_shared.domain.model import Attention
 from frenzy_trainer.accountant import Accountant
+from frenzy_trainer.adapters import add_adapters
 from frenzy_trainer.checkpoint import Checkpoints, Origin, Progress, find_origin
 from frenzy_trainer.console import say
 from frenzy_trainer.data import Dataset
@@ -94,6 +95,8 @@ def _train(run: Run, dataset: Dataset, report: ReportFile, stop: StopFlag) -> in
         checkpointing=parallelism.activation_checkpointing,
         seed=run.spec.seed,
     )
+    if run.architecture.adapters is not None:
+        add_adapters(model, run.architecture.adapters)
     origin = find_origin(run)
     extra = CONFIG if origin is not None and origin.universal else {}
     engine = start_engine(model, {**run.deepspeed_config, **extra})

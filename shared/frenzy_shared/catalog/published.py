@@ -112,7 +112,7 @@ def _starcoder2(
     )
 
 
-def _granite3(dimensions: tuple[int, int, int, int], **multipliers: float) -> Config:
+def _granite3(dimensions: tuple[int, int, int, int], **multipliers: Any) -> Config:  # noqa: ANN401 - see above
     return _decoder(
         "granite",
         dimensions,
@@ -142,8 +142,8 @@ def _opt(hidden: int, layers: int, heads: int) -> Config:
     }
 
 
-_OLMO: Final = {"vocabulary": 50_304, "positions": 2048}
-_OLMO2: Final = {"vocabulary": 100_352, "positions": 4096, "rope_theta": 5e5}
+_OLMO: Final[Mapping[str, Any]] = {"vocabulary": 50_304, "positions": 2048}
+_OLMO2: Final[Mapping[str, Any]] = {"vocabulary": 100_352, "positions": 4096, "rope_theta": 5e5}
 
 PUBLISHED: Final[Mapping[str, Config]] = {
     "mistral-7b-v0.1": _mistral((4096, 14_336, 32, 32), 32_000, sliding_window=4096),

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from frenzy_shared.domain.adapters import Adapters, Role
 from frenzy_shared.domain.plan import ActivationCheckpointing, Precision
 from frenzy_shared.domain.structure import Norm, QueryKeyNorm, Residual, Structure
 
@@ -64,6 +65,7 @@ class ModelArchitecture:
     activation: str  # "gelu_new", "silu", ...
     head_bias: bool = False
     sliding_window: int | None = None
+    adapters: Adapters | None = None  # what is trained instead of the weights
 
     @property
     def query_size(self) -> int:
@@ -105,6 +107,32 @@ class ModelArchitecture:
         embeddings += self.vocab_size if self.head_bias else 0
         embeddings += (self.max_positions or 0) * h
         return self.num_layers * layer + norm + embeddings
+
+    @property
+    def adapter_parameters(self) -> int:
+        """Return the parameters of all adapters of one layer."""
+        if self.adapters is None:
+            return 0
+        hidden, inner = self.hidden_size, self.intermediate_size
+        widths = {
+            Role.QUERY: hidden + self.query_size,
+            Role.KEY: hidden + self.key_size,
+            Role.VALUE: hidden + self.key_size,
+            Role.FUSED: hidden + self.query_size + 2 * self.key_size,
+            Role.OUTPUT: self.query_size + hidden,
+            Role.GATE: hidden + inner,
+            Role.UP: hidden + inner,
+            Role.GATE_AND_UP: hidden + 2 * inner,
+            Role.DOWN: inner + hidden,
+        }
+        return self.adapters.rank * sum(widths[role] for role in self.adapters.roles)
+
+    @property
+    def num_trained_parameters(self) -> int:
+        """Return the parameters that get gradients: the adapters', where there are any."""
+        if self.adapters is None:
+            return self.num_parameters
+        return self.num_layers * self.adapter_parameters
 
     @property
     def _query_key_norm_parameters(self) -> int:

@@ -1,16 +1,18 @@
 """From a job's specification to the training set-up that MARP plans for."""
 
+from dataclasses import replace
 from typing import Final
 
+from frenzy_shared.catalog.adapters import adapters_for
 from frenzy_shared.catalog.models import (
     architecture_from_config,
     attention_of,
     max_positions,
     resolve_model,
 )
-from frenzy_shared.domain.model import Attention, Pins, TrainingSetup
+from frenzy_shared.domain.model import Attention, ModelArchitecture, Pins, TrainingSetup
 from frenzy_shared.errors import FieldProblem, InvalidSpec
-from frenzy_shared.messages.spec import JobSpec, memory_range
+from frenzy_shared.messages.spec import JobSpec, Lora, memory_range
 
 DEFAULT_SEQUENCE_LENGTH: Final = 1024
 _BYTES: Final = 256
@@ -27,7 +29,7 @@ def training_setup(spec: JobSpec) -> TrainingSetup:
         InvalidModelConfig: the model's configuration is impossible or unsupported.
         InvalidSpec: the sequence or the tokens do not fit the model.
     """
-    model = architecture_from_config(resolve_model(spec.model or {}))
+    model = trained_model(spec)
     if spec.entrypoint is None and spec.tokenizer is None and model.vocab_size < _BYTES:
         detail = f"bytes are the tokens, and vocab_size {model.vocab_size} has no room for {_BYTES}"
         problem = FieldProblem(pointer="/model/vocab_size", detail=detail)
@@ -41,10 +43,31 @@ def training_setup(spec: JobSpec) -> TrainingSetup:
         optimizer=spec.optimizer,
         attention=attention_of(model, Attention(spec.attention)),
         learning_rate=spec.learning_rate,
-        pins=_pins(spec),
+        pins=pins_of(spec),
         weight_decay=spec.weight_decay,
         gradient_clipping=spec.gradient_clipping,
     )
+
+
+def trained_model(spec: JobSpec) -> ModelArchitecture:
+    """Return the architecture that ``spec`` trains, with its adapters where it has some.
+
+    Raises:
+        InvalidModelConfig: the model's configuration is impossible or unsupported.
+        InvalidSpec: the architecture cannot have these adapters.
+    """
+    model = architecture_from_config(resolve_model(spec.model or {}))
+    if spec.method != "lora":
+        return model
+    lora = spec.lora or Lora()
+    adapters = adapters_for(
+        model.family,
+        lora.target_modules,
+        rank=lora.rank,
+        alpha=lora.alpha,
+        dropout=lora.dropout,
+    )
+    return replace(model, adapters=adapters)
 
 
 def sequence_length(spec: JobSpec) -> int:
@@ -67,7 +90,8 @@ def sequence_length(spec: JobSpec) -> int:
     return length
 
 
-def _pins(spec: JobSpec) -> Pins:
+def pins_of(spec: JobSpec) -> Pins:
+    """Return what ``spec`` fixes."""
     resources = spec.resources
     low, high = memory_range(resources.gpu_memory) if resources.gpu_memory else (None, None)
     return Pins(

@@ -133,6 +133,19 @@ class Resources(_Section):
         return self
 
 
+class Lora(_Section):
+    """Low-rank adapters beside a model's frozen matrices, for `method: lora`."""
+
+    rank: Annotated[int, Field(ge=1, le=4096)] = 16
+    """Width of an adapter."""
+    alpha: Annotated[float, Field(gt=0, le=65_536, strict=False)] = 32.0
+    """An adapter counts alpha / rank times."""
+    dropout: Annotated[float, Field(ge=0, lt=1, strict=False)] = 0.0
+    """Share of an adapter's inputs that is set to zero in training."""
+    target_modules: Annotated[tuple[str, ...], Field(strict=False, max_length=16)] = ()
+    """Names of the adapted matrices in the model's code. Without them: all of every block."""
+
+
 class Retry(_Section):
     """How often a failing job is tried again."""
 
@@ -158,8 +171,10 @@ class JobSpec(_Section):
     """1-63 characters of a-z, 0-9 and "-". Without it: the name of the model."""
     model: str | dict[str, Any] | None = None
     """A preset, the path of a Hugging Face `config.json`, or its contents as a mapping."""
-    method: Literal["full"] = "full"
-    """What is trained: all weights."""
+    method: Literal["full", "lora"] = "full"
+    """What is trained: all weights, or low-rank adapters beside frozen ones."""
+    lora: Lora | None = None
+    """The adapters of `method: lora`."""
     data: str | None = None
     """A text or .jsonl file, or a folder of them; relative to the job file. `node:/path` is a
     path that every node has.
@@ -289,6 +304,8 @@ class JobSpec(_Section):
             raise ValueError(
                 "preemptible: true needs checkpoint.resume: what is stopped must go on later"
             )
+        if self.lora is not None and self.method != "lora":
+            raise ValueError("lora needs method: lora")
         if self.max_steps is not None and self.epochs is not None:
             raise ValueError("give max_steps or epochs, not both")
         return self

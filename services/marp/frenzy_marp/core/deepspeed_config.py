@@ -9,6 +9,7 @@ from frenzy_shared.domain.plan import ParallelismPlan, Precision
 _MAX_BUCKET_ELEMENTS: Final = 100_000_000
 _MIN_BUCKET_ELEMENTS: Final = 16_384
 _NEVER: Final = 10**9
+_ANY_RATE: Final = 1e-3  # memory does not depend on it
 
 
 def bucket_elements(model: ModelArchitecture) -> int:
@@ -18,6 +19,8 @@ def bucket_elements(model: ModelArchitecture) -> int:
     """
     outside = model.vocab_size * model.hidden_size * (1 if model.tied_embeddings else 2)
     layer = (model.num_parameters - outside) // model.num_layers
+    if model.adapters is not None:
+        layer = model.adapter_parameters
     chosen = max(_MIN_BUCKET_ELEMENTS, min(layer, _MAX_BUCKET_ELEMENTS))
     return chosen + chosen % 2  # DeepSpeed asks for an even number
 
@@ -29,36 +32,49 @@ def deepspeed_config(
 
     ``prefetch`` is how many elements ZeRO-3 gathers ahead (0: none, where nothing overlaps).
     """
-    config: dict[str, Any] = {
+    threshold = persistence_threshold(setup.model)
+    document = _document(plan, _optimizer(setup.learning_rate, setup.weight_decay))
+    document["zero_optimization"] = _zero(plan, plan.reduce_bucket_elements, threshold, prefetch)
+    if setup.gradient_clipping is not None:
+        document["gradient_clipping"] = setup.gradient_clipping
+    return document
+
+
+def unsized_config(plan: ParallelismPlan) -> dict[str, Any]:
+    """Return the configuration for a model whose sizes only its trace tells: "auto" for each."""
+    document = _document(plan, _optimizer(_ANY_RATE, 0.0))
+    return {**document, "zero_optimization": _zero(plan, "auto", "auto", prefetch=0)}
+
+
+def _document(plan: ParallelismPlan, optimizer: dict[str, Any]) -> dict[str, Any]:
+    document: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": plan.micro_batch_size,
         "gradient_accumulation_steps": plan.gradient_accumulation_steps,
         "train_batch_size": plan.global_batch_size,
         "steps_per_print": _NEVER,
-        "optimizer": _optimizer(setup),
-        "zero_optimization": _zero(setup.model, plan, prefetch),
+        "optimizer": optimizer,
     }
-    if setup.gradient_clipping is not None:
-        config["gradient_clipping"] = setup.gradient_clipping
     if plan.precision is not Precision.FP32:
-        config[str(plan.precision)] = {"enabled": True}
-    return config
+        document[str(plan.precision)] = {"enabled": True}
+    return document
 
 
-def _optimizer(setup: TrainingSetup) -> dict[str, Any]:
+def _optimizer(learning_rate: float, weight_decay: float) -> dict[str, Any]:
     return {
         "type": "AdamW",
         "params": {
-            "lr": setup.learning_rate,
+            "lr": learning_rate,
             "betas": [0.9, 0.999],
             "eps": 1e-8,
-            "weight_decay": setup.weight_decay,
+            "weight_decay": weight_decay,
             "torch_adam": True,  # DeepSpeed's own would be compiled first
         },
     }
 
 
-def _zero(model: ModelArchitecture, plan: ParallelismPlan, prefetch: int) -> dict[str, Any]:
-    bucket = plan.reduce_bucket_elements
+def _zero(
+    plan: ParallelismPlan, bucket: int | str, threshold: int | str, prefetch: int
+) -> dict[str, Any]:
     zero: dict[str, Any] = {
         "stage": plan.zero_stage,
         "reduce_bucket_size": bucket,
@@ -69,8 +85,8 @@ def _zero(model: ModelArchitecture, plan: ParallelismPlan, prefetch: int) -> dic
     if plan.zero_stage == 3:
         zero |= {
             "stage3_prefetch_bucket_size": prefetch,
-            "stage3_param_persistence_threshold": persistence_threshold(model),
-            "stage3_max_live_parameters": 2 * bucket,
+            "stage3_param_persistence_threshold": threshold,
+            "stage3_max_live_parameters": bucket if isinstance(bucket, str) else 2 * bucket,
             # The default, 1e9, keeps whole models gathered from forward to backward.
             "stage3_max_reuse_distance": 0,
         }

@@ -105,9 +105,9 @@ def floor_of(
 
     In a run of a single step Adam's moments may be nowhere but in that step.
     """
-    parameters, sequence = _basis(model, attention, length, element)
+    parameters, frozen, sequence = _basis(model, attention, length, element)
     own = parameters // (ranks if stage else 1)
-    whole = parameters // (ranks if stage == 3 else 1)
+    whole = (parameters + frozen) // (ranks if stage == 3 else 1)
     always, in_step = (0, 8 * own) if single_step else (8 * own, 0)
     return Floor(
         states=element * whole + always,
@@ -172,8 +172,8 @@ def _prepared(
 @lru_cache(maxsize=64)
 def _basis(
     model: ModelArchitecture, attention: Attention, length: int, element: int
-) -> tuple[int, int]:
-    """Return the parameters, and the bytes that one sequence takes at least.
+) -> tuple[int, int, int]:
+    """Return the trained and the frozen parameters, and the least bytes of one sequence.
 
     The largest of the loss (12 bytes a logit, one kept tensor a layer), a layer's widest
     activation, and its attention scores where they are written out.
@@ -181,7 +181,8 @@ def _basis(
     loss = 12 * model.vocab_size + model.hidden_size * model.num_layers * element
     widest = max(model.num_heads * model.head_dim, model.intermediate_size) * element
     scores = length * model.num_heads * element if attention is Attention.EAGER else 0
-    return model.num_parameters, length * max(loss, widest, scores)
+    frozen = 0 if model.adapters is None else model.num_parameters
+    return model.num_trained_parameters, frozen, length * max(loss, widest, scores)
 
 
 @lru_cache(maxsize=64)

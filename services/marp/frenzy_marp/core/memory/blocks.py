@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from frenzy_marp.core.memory import operators as op
 from frenzy_marp.core.memory.tape import Tape, Value
+from frenzy_shared.domain.adapters import Role
 from frenzy_shared.domain.model import Attention, ModelArchitecture
 from frenzy_shared.domain.plan import Precision
 from frenzy_shared.domain.structure import FusedProjection, Norm, QueryKeyNorm, Residual, Softmax
@@ -160,7 +161,7 @@ def head(tape: Tape, shape: Shape, x: Value) -> Value:
         shape.activation(vocabulary),
         vocabulary * model.hidden_size * shape.element,
         vocabulary * shape.element if model.head_bias else 0,
-        tied=model.tied_embeddings,
+        tied=model.tied_embeddings and not tape.frozen,
     )
     tape.drop(norm)
     if model.structure.scales_logits:
@@ -197,9 +198,8 @@ def attention(tape: Tape, shape: Shape, x: Value) -> Value:
         mixed = _fused(tape, shape, query, key, values)
     else:
         mixed = _eager(tape, shape, query, key, values)
-    weight = model.query_size * model.hidden_size * shape.element
-    bias = model.hidden_size * shape.element if model.output_bias else 0
-    out = op.linear(tape, mixed, shape.activation(model.hidden_size), weight, bias)
+    widths = (model.query_size, model.hidden_size)
+    out = _projected(tape, shape, mixed, Role.OUTPUT, widths, biased=model.output_bias)
     tape.drop(mixed, query, key, values)
     return out
 
@@ -239,30 +239,57 @@ def _projections(tape: Tape, shape: Shape, x: Value) -> tuple[Value, Value, Valu
 
 def _separate(tape: Tape, shape: Shape, x: Value) -> tuple[Value, Value, Value]:
     model = shape.model
-    sizes = (model.query_size, model.key_size, model.key_size)
+    parts = (
+        (Role.QUERY, model.query_size),
+        (Role.KEY, model.key_size),
+        (Role.VALUE, model.key_size),
+    )
     query, key, values = (
-        op.linear(
-            tape,
-            x,
-            shape.activation(width),
-            model.hidden_size * width * shape.element,
-            width * shape.element if model.attention_bias else 0,
-        )
-        for width in sizes
+        _projected(tape, shape, x, role, (model.hidden_size, width), biased=model.attention_bias)
+        for role, width in parts
     )
     return query, key, values
+
+
+def _projected(
+    tape: Tape, shape: Shape, x: Value, role: Role, widths: tuple[int, int], *, biased: bool
+) -> Value:
+    """Multiply with a block's matrix from and to ``widths``, and with its adapter if it has one.
+
+    peft's layer: the matrix's own product, then A, B and the scale, then their sum.
+    """
+    narrow, wide = widths
+    out_bytes = shape.activation(wide)
+    bias = wide * shape.element if biased else 0
+    out = op.linear(tape, x, out_bytes, narrow * wide * shape.element, bias)
+    adapters = shape.model.adapters
+    if adapters is None or role not in adapters.roles:
+        return out
+    source = op.dropout(tape, x) if adapters.dropout else x
+    rank = adapters.rank
+    low = op.linear(
+        tape, source, shape.activation(rank), rank * narrow * shape.element, trains=True
+    )
+    if source is not x:
+        tape.drop(source)
+    high = op.linear(tape, low, out_bytes, rank * wide * shape.element, trains=True)
+    tape.drop(low)
+    scaled = _replaced(tape, high, op.scaled(tape, high))
+    total = op.add(tape, out, scaled)
+    tape.drop(out, scaled)
+    return total
 
 
 def _from_one_matrix(tape: Tape, shape: Shape, x: Value) -> tuple[Value, Value, Value]:
     model = shape.model
     sizes = (model.query_size, model.key_size, model.key_size)
-    whole = sum(sizes)
-    fused = op.linear(
+    fused = _projected(
         tape,
+        shape,
         x,
-        shape.activation(whole),
-        model.hidden_size * whole * shape.element,
-        whole * shape.element if model.attention_bias else 0,
+        Role.FUSED,
+        (model.hidden_size, sum(sizes)),
+        biased=model.attention_bias,
     )
     widths = tuple(shape.activation(width) for width in sizes)
     if model.structure.fused is FusedProjection.SLICED:
@@ -359,17 +386,16 @@ def _softmax(tape: Tape, shape: Shape, masked: Value) -> Value:
 def feed_forward(tape: Tape, shape: Shape, x: Value) -> Value:
     """Run the feed-forward part, gated or not."""
     model = shape.model
-    weight = model.hidden_size * model.intermediate_size * shape.element
-    middle = _gated(tape, shape, x) if model.structure.gated else _active(tape, shape, x)
-    bias = model.hidden_size * shape.element if model.mlp_bias else 0
-    out = op.linear(tape, middle, shape.activation(model.hidden_size), weight, bias)
+    middle = _gated(tape, shape, x) if model.structure.gated else _active(tape, shape, x, Role.UP)
+    widths = (model.intermediate_size, model.hidden_size)
+    out = _projected(tape, shape, middle, Role.DOWN, widths, biased=model.mlp_bias)
     tape.drop(middle)
     return out
 
 
-def _active(tape: Tape, shape: Shape, x: Value) -> Value:
+def _active(tape: Tape, shape: Shape, x: Value, role: Role) -> Value:
     """Project up and apply the activation function."""
-    inner = _up(tape, shape, x)
+    inner = _up(tape, shape, x, role)
     active = _activation(tape, shape.model.activation, inner)
     tape.drop(inner)
     return active
@@ -378,12 +404,12 @@ def _active(tape: Tape, shape: Shape, x: Value) -> Value:
 def _gated(tape: Tape, shape: Shape, x: Value) -> Value:
     """Multiply an active projection with a plain one."""
     if not shape.model.structure.fused_gate:
-        active = _active(tape, shape, x)
-        up = _up(tape, shape, x)
+        active = _active(tape, shape, x, Role.GATE)
+        up = _up(tape, shape, x, Role.UP)
         product = op.multiply(tape, active, up)
         tape.drop(active, up)
         return product
-    both = _up(tape, shape, x, matrices=2)
+    both = _up(tape, shape, x, Role.GATE_AND_UP)
     inner = shape.activation(shape.model.intermediate_size)
     gate, up = op.split(tape, both, (inner, inner))
     active = _activation(tape, shape.model.activation, gate)
@@ -392,16 +418,11 @@ def _gated(tape: Tape, shape: Shape, x: Value) -> Value:
     return product
 
 
-def _up(tape: Tape, shape: Shape, x: Value, matrices: int = 1) -> Value:
+def _up(tape: Tape, shape: Shape, x: Value, role: Role) -> Value:
     model = shape.model
-    width = matrices * model.intermediate_size
-    return op.linear(
-        tape,
-        x,
-        shape.activation(width),
-        model.hidden_size * width * shape.element,
-        width * shape.element if model.mlp_bias else 0,
-    )
+    width = model.intermediate_size * (2 if role is Role.GATE_AND_UP else 1)
+    widths = (model.hidden_size, width)
+    return _projected(tape, shape, x, role, widths, biased=model.mlp_bias)
 
 
 def _activation(tape: Tape, name: str, x: Value) -> Value:

@@ -104,11 +104,13 @@ def activations(
     rows: tuple[int, ...],
     *,
     common: Bytes,
+    never_saved: Bytes,
     forward_only: Bytes,
 ) -> Activations:
     """Arrange what one way of checkpointing holds by points; ``rows`` as in ``Held``.
 
-    ``forward_only`` is the layer's input, and what forward alone keeps.
+    ``never_saved`` is what the first layer saves less than the others, ``forward_only`` a layer's
+    input, and what forward alone keeps.
     """
     head, last = anatomy.in_head, anatomy.in_head + anatomy.in_embedding
     none = np.zeros((2, len(block.kept)), dtype=np.int64)
@@ -129,6 +131,7 @@ def activations(
         + [0] * (2 * anatomy.in_embedding + 3)
     )
     saved = np.multiply.outer(remaining, block.kept)
+    saved -= np.multiply.outer(remaining > 0, never_saved)
     working = np.concatenate(work)
     return Activations(saved, working, common, saved + working + common)
 

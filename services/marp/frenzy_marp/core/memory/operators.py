@@ -108,20 +108,25 @@ def linear(
     bias_bytes: int = 0,
     *,
     tied: bool = False,
+    trains: bool | None = None,
 ) -> Value:
     """Apply a dense layer.
 
     Without a bias (mm) the weight's gradient comes first, with one (addmm) the input's does.
-    The gradient of a ``tied`` weight waits for its other half.
+    The gradient of a ``tied`` weight waits for its other half. A weight that does not train
+    (``None``: as the tape says) needs no input saved.
     """
+    trains = not tape.frozen if trains is None else trains
     weights = tape.gather(weight_bytes, bias_bytes)
-    saved = tape.save(x.storage)
+    saved = tape.save(x.storage) if trains else ()
     out = tape.value(out_bytes)
     tape.release(weights)
 
     def run(_: Storage) -> None:
         weights = tape.gather(weight_bytes, bias_bytes)
-        if bias_bytes:
+        if not trains:
+            tape.give(x)
+        elif bias_bytes:
             tape.give(x)
             tape.give_parameter(weight_bytes, tied=tied)
             tape.give_parameter(bias_bytes)
@@ -143,6 +148,8 @@ def embedding(tape: Tape, out_bytes: int, weight_bytes: int, gradient_bytes: int
     weights = tape.gather(weight_bytes)
     out = tape.value(out_bytes)
     tape.release(weights)
+    if tape.frozen:
+        return out
 
     def run(_: Storage) -> None:
         weights = tape.gather(weight_bytes)
@@ -165,10 +172,21 @@ def layer_norm(tape: Tape, x: Value, statistics_bytes: int, weight_bytes: int) -
 
     def run(_: Storage) -> None:
         tape.give(x)
-        tape.give_parameter(weight_bytes)
-        tape.give_parameter(weight_bytes)
+        if not tape.frozen:
+            tape.give_parameter(weight_bytes)
+            tape.give_parameter(weight_bytes)
 
     tape.record(out, saved, run)
+    return out
+
+
+def dropout(tape: Tape, x: Value) -> Value:
+    """Set a share of ``x`` to zero: the factors are saved, as large as ``x``."""
+    factors = tape.value(x.size_bytes)
+    saved = tape.save(factors.storage)
+    out = tape.value(x.size_bytes)
+    tape.drop(factors)
+    tape.record(out, saved, lambda _: tape.give(x))
     return out
 
 
@@ -407,7 +425,7 @@ def _weighted(
 
     ``row_bytes`` is the weight in fp32. Where it ``shifts`` there is a copy of it, and 1 + it.
     """
-    saved = tape.save(x.storage)
+    saved = () if tape.frozen else tape.save(x.storage)
     copies = [tape.value(row_bytes)] if shifts and row_bytes != weight_bytes else []
     if shifts:
         one_more = tape.value(row_bytes)
@@ -417,6 +435,9 @@ def _weighted(
     tape.drop(*copies)
 
     def run(_: Storage) -> None:
+        if tape.frozen:
+            tape.give(x)
+            return
         product = tape.allocate(x.size_bytes)  # summed over the tokens
         tape.give(x)
         high = tape.allocate(row_bytes) if row_bytes > weight_bytes else None

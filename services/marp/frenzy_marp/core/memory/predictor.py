@@ -1,6 +1,6 @@
 """Peaks of one model, sequence length and width of weights, for micro-batches chosen once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +16,7 @@ from frenzy_marp.core.memory.moments import (
     held,
     moments_of,
 )
+from frenzy_marp.core.memory.profiles import saved_by_first_norms, trained_in_embedding
 from frenzy_marp.core.memory.program import Profile, block_of, ends_of
 from frenzy_marp.core.memory.sizes import Bytes
 from frenzy_marp.core.memory.states import States, states
@@ -184,7 +185,7 @@ class Predictor:
         if found is None:
             model = self._work.model
             vocabulary = model.vocab_size * model.hidden_size * self._shape.element
-            waiting = vocabulary if model.tied_embeddings else 0
+            waiting = vocabulary if model.tied_embeddings and model.adapters is None else 0
             found = self._held[walk] = held(walk, self._anatomy, waiting=waiting)
         return found
 
@@ -200,6 +201,7 @@ class Predictor:
                 self._anatomy,
                 rows,
                 common=self._common(checkpointing),
+                never_saved=self._never_saved(checkpointing),
                 forward_only=self._hidden + self._mask,
             )
         return found
@@ -225,6 +227,7 @@ class Predictor:
         if found is None:
             found = self._states[key] = states(
                 self._elements,
+                frozen=self._frozen,
                 stage=sharding.stage,
                 ranks=sharding.ranks,
                 element=self._shape.element,
@@ -247,10 +250,30 @@ class Predictor:
         return self._gradients.sizes // self._shape.element
 
     @cached_property
+    def _frozen(self) -> Bytes:
+        """Return the elements of every weight that adapters leave as it is."""
+        model = self._work.model
+        if model.adapters is None:
+            return np.zeros(0, dtype=np.int64)
+        shape = replace(self._shape, model=replace(model, adapters=None))
+        one = self._sequences[:1]
+        layer = block_of(shape, ActivationCheckpointing.NONE, one, gathers=False).parameters
+        sizes = ends_of(shape, one, gathers=False).parameters + layer * model.num_layers
+        return np.array(sizes, dtype=np.int64) // shape.element
+
+    def _never_saved(self, checkpointing: ActivationCheckpointing) -> Bytes:
+        """Return what the first layer saves less than the others."""
+        if checkpointing is ActivationCheckpointing.FULL or self._work.model.adapters is None:
+            return np.zeros_like(self._sequences)
+        counts = self._sequences.tolist()
+        each = [saved_by_first_norms(replace(self._shape, sequences=count)) for count in counts]
+        return np.array(each, dtype=np.int64)
+
+    @cached_property
     def _anatomy(self) -> Anatomy:
         model = self._work.model
         layer = self._block(ActivationCheckpointing.NONE, gathers=False).parameters
-        in_embedding = 1 if model.max_positions is None else 2
+        in_embedding = trained_in_embedding(model)
         ends = self._ends_of(gathers=False).parameters
         return Anatomy(model.num_layers, len(layer), len(ends) - in_embedding, in_embedding)
 

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from frenzy_marp.core.memory.blocks import Shape, block, embed, head
+from frenzy_marp.core.memory.blocks import Shape, block, embed, head, normalise
 from frenzy_marp.core.memory.tape import Tape, Value
+from frenzy_shared.domain.model import ModelArchitecture
 from frenzy_shared.domain.plan import ActivationCheckpointing
+from frenzy_shared.domain.structure import Residual
 
 TapeFactory = Callable[..., Tape]
 
@@ -62,12 +64,13 @@ def block_profile(
     """
     hidden = shape.activation(shape.model.hidden_size)
     checkpointed = checkpointing is ActivationCheckpointing.FULL
-    tape = make_tape(keep_saved=not checkpointed, gathers=gathers)
+    frozen = shape.model.adapters is not None
+    tape = make_tape(keep_saved=not checkpointed, gathers=gathers, frozen=frozen)
     x = tape.value(hidden)
     y = block(tape, shape, x)
     forward_peak = tape.peaks[-1]
     if checkpointed:
-        tape = make_tape(last_save=tape.num_saves, gathers=gathers)
+        tape = make_tape(last_save=tape.num_saves, gathers=gathers, frozen=frozen)
         kept = tape.allocate(hidden)  # the checkpoint's hold on its input
         gradient = tape.allocate(hidden)
         tape.restart_peaks()
@@ -83,17 +86,18 @@ def block_profile(
 
 def ends_profile(shape: Shape, *, gathers: bool, make_tape: TapeFactory = Tape) -> EndsProfile:
     """Run everything but the layers, as if there were none."""
-    tape = make_tape(gathers=gathers)
+    frozen = shape.model.adapters is not None
+    tape = make_tape(gathers=gathers, frozen=frozen)
     x = embed(tape, shape)
     loss = head(tape, shape, x)
     kept, forward_peak = tape.live, tape.peaks[-1]
     tape.restart_peaks()
     tape.backward(loss, tape.allocate(4))
     model = shape.model
-    in_embedding = 1 if model.max_positions is None else 2
     whole = _backward(tape)
-    cut = len(whole.parameters) - in_embedding
-    waiting = model.vocab_size * model.hidden_size * shape.element if model.tied_embeddings else 0
+    cut = len(whole.parameters) - trained_in_embedding(model)
+    waits = model.tied_embeddings and not frozen
+    waiting = model.vocab_size * model.hidden_size * shape.element if waits else 0
     return EndsProfile(
         kept,
         forward_peak,
@@ -101,6 +105,29 @@ def ends_profile(shape: Shape, *, gathers: bool, make_tape: TapeFactory = Tape) 
         Backward(whole.peaks[: cut + 1], whole.handing[:cut], whole.parameters[:cut]),
         Backward(whole.peaks[cut:], whole.handing[cut:], whole.parameters[cut:]),
     )
+
+
+def trained_in_embedding(model: ModelArchitecture) -> int:
+    """Return how many parameters of the embedding get gradients."""
+    if model.adapters is not None:
+        return 0
+    return 1 if model.max_positions is None else 2
+
+
+def saved_by_first_norms(shape: Shape) -> int:
+    """Return the bytes that the first layer does not save where its input needs no gradient.
+
+    Nothing before the first adapter does, and in front of it are only norms.
+    """
+    wiring = shape.model.structure
+    if shape.model.adapters is None or not wiring.pre_norms:
+        return 0
+    tape = Tape(frozen=True)
+    x = tape.value(shape.activation(shape.model.hidden_size))
+    norms = 2 if wiring.residual is Residual.PARALLEL_NORMS else 1
+    made = [normalise(tape, shape, x) for _ in range(norms)]
+    tape.drop(x)
+    return tape.live - sum(value.size_bytes for value in made)
 
 
 def _backward(tape: Tape) -> Backward:

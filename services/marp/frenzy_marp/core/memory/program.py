@@ -173,10 +173,15 @@ def _ends_program(stand_in: Shape, gathers: bool) -> _Program:  # noqa: FBT001 -
 
 def _recorders(made: list[_Recorder]) -> Callable[..., Tape]:
     def make(
-        *, keep_saved: bool = True, last_save: int | None = None, gathers: bool = False
+        *,
+        keep_saved: bool = True,
+        last_save: int | None = None,
+        gathers: bool = False,
+        frozen: bool = False,
     ) -> Tape:
-        made.append(_Recorder(keep_saved=keep_saved, last_save=last_save, gathers=gathers))
-        return made[-1]
+        tape = _Recorder(keep_saved=keep_saved, last_save=last_save, gathers=gathers, frozen=frozen)
+        made.append(tape)
+        return tape
 
     return make
 
@@ -235,6 +240,7 @@ def _stand_in(shape: Shape, *, sequences: int) -> Shape:
         max_positions=None if model.max_positions is None else learned,
         rotary_dim=rotated if model.rotary_dim else 0,
         sliding_window=length if shape.masked else None,
+        adapters=None if model.adapters is None else replace(model.adapters, rank=23 * _UNIT),
     )
     return replace(shape, model=dimensions, sequences=sequences, length=length)
 

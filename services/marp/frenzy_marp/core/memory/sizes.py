@@ -49,6 +49,7 @@ def per_sequence(shape: Shape) -> dict[str, int]:
         "log-sum-exp": length * model.num_heads * _FP32,
         "fp32 key column": length * model.num_kv_heads * _FP32,
         "labels": length * _INT64,
+        "adapter": length * (model.adapters.rank if model.adapters else 0) * element,
     }
 
 
@@ -87,6 +88,10 @@ def fixed(shape: Shape) -> dict[str, int]:
         "rotary table": shape.length * model.rotary_dim,
     }
     rows = {"hidden": hidden, "query": query, "key": key, "head": model.head_dim}
+    if model.adapters is not None:
+        widths = {"hidden": hidden, "query": query, "key": key, "fused": fused}
+        widths |= {"feed-forward": inner, "gate and up": 2 * inner}
+        elements |= {f"adapter {name}": model.adapters.rank * w for name, w in widths.items()}
     return {
         "loss": _FP32,
         **{name: count * element for name, count in elements.items()},

@@ -5,7 +5,7 @@ foreach off (stage 0, fp32), runtime/zero/stage_1_and_2.py, runtime/zero/stage3.
 adam.py ``_single_tensor_adam``: ``sqrt`` and ``div`` make two temporaries of the tensor's size.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -15,6 +15,7 @@ from frenzy_marp.core.memory.tape import BLOCK_BYTES
 
 Elements = npt.NDArray[np.int64]
 
+_NONE: Final[Elements] = np.zeros(0, dtype=np.int64)
 _FP32: Final = 4
 _MOMENTS: Final = 2 * _FP32  # Adam's exp_avg and exp_avg_sq
 _TEMPORARIES: Final = 2 * _FP32  # of one Adam update
@@ -55,16 +56,35 @@ def states(
     element: int,
     bucket: int,
     persistence_threshold: int,
+    frozen: Elements | None = None,
     cuda: bool = False,
 ) -> States:
-    """Return the model states for parameters of these sizes (elements each)."""
-    if stage == 0:
-        return _unsharded(parameters, element, cuda=cuda)
+    """Return the model states for parameters of these sizes (elements each).
+
+    ``frozen`` are those that are never updated: weights and nothing else, sharded in stage 3.
+    """
+    still = _NONE if frozen is None else frozen
     if stage == 3:
         prefetched = 2 * bucket * element if cuda and ranks > 1 else 0  # flat, and cut
         buffers = bucket * element + prefetched
-        return _stage_3(parameters, ranks, element, buffers, persistence_threshold)
-    return _stage_1_and_2(parameters, ranks, element)
+        return _stage_3(
+            parameters,
+            still,
+            ranks=ranks,
+            element=element,
+            buffers=buffers,
+            threshold=persistence_threshold,
+        )
+    if stage == 0:
+        trained = _unsharded(parameters, element, cuda=cuda)
+    else:
+        trained = _stage_1_and_2(parameters, ranks, element)
+    whole = _allocated(still, element)
+    return replace(
+        trained,
+        weights=trained.weights + whole,
+        initialisation=trained.initialisation + whole,
+    )
 
 
 def partition_elements(total: int, ranks: int) -> int:
@@ -112,14 +132,22 @@ def _stage_1_and_2(parameters: Elements, ranks: int, element: int) -> States:
 
 
 def _stage_3(
-    parameters: Elements, ranks: int, element: int, buffers: int, threshold: int
+    parameters: Elements,
+    frozen: Elements,
+    *,
+    ranks: int,
+    element: int,
+    buffers: int,
+    threshold: int,
 ) -> States:
     own = int((-(-parameters // ranks)).sum())
-    whole = _allocated(parameters, element)
-    persistent = _allocated(parameters[parameters <= threshold], element)
+    every = np.concatenate((parameters, frozen))
+    whole = _allocated(every, element)
+    persistent = _allocated(every[every <= threshold], element)
     updated = min(own, _SUB_GROUP_ELEMENTS)
+    still = _allocated(-(-frozen // ranks), element)  # each has a partition of its own
     return States(
-        weights=own * element + (persistent if ranks > 1 else 0),
+        weights=own * element + still + (persistent if ranks > 1 else 0),
         master=own * _FP32,
         moments=own * _MOMENTS,
         buffers=own * element + buffers,  # the gradients' partitions are always there
@@ -127,7 +155,7 @@ def _stage_3(
         step_temporaries=updated * _TEMPORARIES,
         step_keeps_gradients=False,
         # The model is built whole, then its parameters are cut and moved into one buffer.
-        initialisation=max(whole, 2 * own * element) + own * element,
+        initialisation=max(whole, 2 * own * element + still) + own * element,
         late_moments=True,
     )
 

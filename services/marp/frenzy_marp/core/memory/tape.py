@@ -60,6 +60,7 @@ class Tape:
     ``last_save`` is the number of the save at which a recomputation ends, as
     torch.utils.checkpoint's early stop does; what the block's code makes after it does not exist.
     ``gathers``: a weight exists only while its layer runs (ZeRO-3 on several ranks).
+    ``frozen``: weights need no gradients, except for those that say so.
     ``peaks[k]`` is the highest count while ``k`` parameter gradients have been handed over, and
     ``handing[k]`` the count at the moment the next one is; from then on it is no longer counted.
     """
@@ -72,6 +73,7 @@ class Tape:
     handing: list[int] = field(default_factory=list[int])
     parameters: list[int] = field(default_factory=list[int])  # bytes, in the order handed over
     gathers: bool = False
+    frozen: bool = False
     _stopped: bool = False
     _waiting: Storage | None = None
     _nodes: list[_Node] = field(default_factory=list[_Node])
