@@ -14,7 +14,14 @@ from frenzy.job import AsyncJob, Job
 from frenzy.transport import AsyncTransport, Transport
 from frenzy_shared.domain.job import JobState
 from frenzy_shared.domain.plan import PlanSet
-from frenzy_shared.messages.http import JobList, JobView, NodeTokenView, NodeView, VersionView
+from frenzy_shared.messages.http import (
+    JobList,
+    JobView,
+    NodeTokenView,
+    NodeView,
+    QueueView,
+    VersionView,
+)
 from frenzy_shared.messages.projects import ProjectSettings, ProjectView
 from frenzy_shared.messages.v1 import Reconciliation
 
@@ -100,6 +107,14 @@ class Client:
         while ask.more:
             for view in ask.take(self._io.run(ask.next())):
                 yield Job(self._io, self._retry, view)
+
+    def queue(self, *, project: str | None = None, limit: int = 100) -> QueueView:
+        """Return the first waiting jobs in the order of the policy, with predicted times."""
+        return self._io.run(operations.queue(self._retry, project=project, limit=limit))
+
+    def record(self, *, cycles: int = 1) -> bytes:
+        """Return the scheduler's last cycles, for ``frenzy admin replay``; administrators only."""
+        return self._io.run(operations.record(self._retry, cycles=cycles))
 
     def nodes(self) -> tuple[NodeView, ...]:
         """Return all nodes with their devices."""
@@ -230,6 +245,14 @@ class AsyncClient:
         while ask.more:
             for view in ask.take(await self._io.run(ask.next())):
                 yield AsyncJob(self._io, self._retry, view)
+
+    async def queue(self, *, project: str | None = None, limit: int = 100) -> QueueView:
+        """Return the first waiting jobs; see ``Client.queue``."""
+        return await self._io.run(operations.queue(self._retry, project=project, limit=limit))
+
+    async def record(self, *, cycles: int = 1) -> bytes:
+        """Return the scheduler's last cycles; see ``Client.record``."""
+        return await self._io.run(operations.record(self._retry, cycles=cycles))
 
     async def nodes(self) -> tuple[NodeView, ...]:
         """Return all nodes with their devices."""

@@ -23,6 +23,7 @@ from frenzy_shared.messages.http import (
     NodeTokenView,
     NodeView,
     PlanResult,
+    QueueView,
     SeriesView,
     Timeline,
     TimelineEntry,
@@ -161,6 +162,20 @@ def explain(retry: Retry, job: str) -> Operation[ExplainView]:
     """Ask the scheduler why a job is where it is."""
     answer = yield from _get(retry, f"{job_path(job)}/explain")
     return _decode(ExplainView, answer)
+
+
+def queue(retry: Retry, *, project: str | None, limit: int) -> Operation[QueueView]:
+    """Read the first waiting jobs."""
+    query = [("limit", str(limit))] + ([("project", project)] if project is not None else [])
+    answer = yield from _get(retry, "/queue", tuple(query))
+    return _decode(QueueView, answer)
+
+
+def record(retry: Retry, *, cycles: int) -> Operation[bytes]:
+    """Read the scheduler's last cycles as a recording."""
+    query = (("cycles", str(cycles)),)
+    answer = yield from exchange(Call(method="POST", path="/admin/record", query=query), retry)
+    return answer.body
 
 
 def timeline(retry: Retry, job: str) -> Operation[tuple[TimelineEntry, ...]]:

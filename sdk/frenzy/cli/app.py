@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "events": ("follow:events", "Show a job's events."),
     "wait": ("jobs:wait", "Wait until jobs are over; the exit code is the outcome."),
     "cancel": ("jobs:cancel", "Cancel jobs."),
+    "queue": ("queue:queue", "Show who waits, why, and when each job will start and end."),
     "hold": ("jobs:hold", "Keep waiting jobs from starting until they are released."),
     "release": ("jobs:release", "Let jobs that were held back start again."),
     "project": ("projects:project", "Show projects, or set a project's part in the fair share."),
@@ -40,7 +41,10 @@ COMMANDS: Final = {
     "init": ("init:init", "Create the streams on the NATS server that FRENZY_NATS_URL names."),
     "node": ("node:node", "Make machines nodes of a cluster, and shut them out again."),
     "nodes": ("nodes:nodes", "List nodes and their GPUs, or take them out of service."),
-    "admin": ("admin:admin", "Put a store right whose history went backwards."),
+    "admin": (
+        "admin:admin",
+        "Put a store right whose history went backwards; record and replay scheduling cycles.",
+    ),
     "simulate": (
         "simulate:simulate",
         "Compare scheduling policies on a trace or a generated workload.",

@@ -1,5 +1,7 @@
 """The operator's use cases: nodes taken out of service, and a store that is put right."""
 
+import base64
+import gzip
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -68,6 +70,18 @@ class Operations:
         if reply.result.applied:
             log.warning("%s put the store right: %d differences", caller.name, reply.result.count)
         return reply.result
+
+    async def record(self, caller: Caller, cycles: int) -> bytes:
+        """Return the leading scheduler's last cycles as a recording.
+
+        Raises:
+            Unavailable: no scheduler leads, or it has nothing to give.
+        """
+        reply = await self.questions.recording(cycles)
+        if reply.error:
+            raise Unavailable(reply.error)
+        log.info("%s recorded %d cycles", caller.name, cycles)
+        return gzip.decompress(base64.b64decode(reply.recording))
 
     async def _apply(
         self, caller: Caller, node: str, what: str, decide: Callable[[NodeRecord], Change | None]

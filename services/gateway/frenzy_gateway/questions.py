@@ -17,8 +17,12 @@ from frenzy_shared.messages.v1 import (
     ExplainRequest,
     PlanReply,
     PlanRequest,
+    QueueReply,
+    QueueRequest,
     ReconcileReply,
     ReconcileRequest,
+    RecordReply,
+    RecordRequest,
 )
 from frenzy_shared.telemetry import traceparent
 
@@ -49,6 +53,39 @@ class Questions:
             subjects.SCHEDULER_EXPLAIN, question, ExplainReply, self.explain_timeout_s
         )
         return None if reply is None or reply.error else reply
+
+    async def queue(self, project: str | None, limit: int) -> QueueReply:
+        """Ask the scheduler who waits, and until when.
+
+        Raises:
+            Unavailable: no scheduler answers.
+        """
+        question = QueueRequest(project=project, limit=limit)
+        reply = await self._ask(
+            subjects.SCHEDULER_QUEUE, question, QueueReply, self.explain_timeout_s
+        )
+        if reply is None or reply.error:
+            raise Unavailable(
+                (reply.error if reply else "") or "the scheduler does not answer",
+                suggestions=("is frenzy_scheduler running?",),
+            )
+        return reply
+
+    async def recording(self, cycles: int) -> RecordReply:
+        """Ask the leading scheduler for its last cycles.
+
+        Raises:
+            Unavailable: no scheduler leads.
+        """
+        reply = await self._ask(
+            subjects.SCHEDULER_RECORD,
+            RecordRequest(cycles=cycles),
+            RecordReply,
+            self.explain_timeout_s,
+        )
+        if reply is None:
+            raise Unavailable("no scheduler leads", suggestions=("is frenzy_scheduler running?",))
+        return reply
 
     async def reconciliation(self, *, apply: bool) -> ReconcileReply:
         """Ask the leader what is wrong in the store; the whole event history is read for it.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from frenzy_gateway import submission, views
 from frenzy_gateway.callers import Caller, Callers
 from frenzy_gateway.cancellation import cancel_change, settled
+from frenzy_gateway.deadletters import DeadLetters
 from frenzy_gateway.dependencies import find_dependencies
 from frenzy_gateway.enrolment import Enrolment
 from frenzy_gateway.holding import hold_change, release_change
@@ -79,6 +80,11 @@ class GatewayService:
     def callers(self) -> Callers:
         """Return what knows the callers."""
         return Callers(state=self.state, clock=self.clock)
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """Return what handles messages that a service gave up."""
+        return DeadLetters(bus=self.bus, ids=self.ids)
 
     @property
     def operations(self) -> Operations:
@@ -275,6 +281,9 @@ class GatewayService:
                 nearest=reply.nearest,
                 position=reply.position,
                 source="scheduler",
+                would_start=reply.would_start,
+                eta=reply.eta,
+                basis=reply.basis,
             )
         view = await self.view(record)
         why = view.pending or http.PendingView(reason=record.reason, message=record.message)
@@ -283,6 +292,13 @@ class GatewayService:
             state=record.state,
             source="store",
             **why.model_dump(),
+        )
+
+    async def queue(self, caller: Caller, project: str | None, limit: int) -> http.QueueView:
+        """Show the first waiting jobs that the caller may see, and until when they wait."""
+        reply = await self.questions.queue(self._readable(caller, project), limit)
+        return http.QueueView(
+            policy=reply.policy, total=reply.total, entries=reply.entries, basis=reply.basis
         )
 
     # -- cluster ------------------------------------------------------------------------------

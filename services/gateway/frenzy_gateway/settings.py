@@ -39,8 +39,8 @@ class GatewaySettings(ServiceSettings):
     """`frz_<id>_<secret>`, stored at start as an administrator of all projects."""
     marp_timeout_s: Seconds = 2.0
     """Budget for asking MARP before a job is accepted."""
-    explain_timeout_s: Seconds = 1.0
-    """Budget for asking the scheduler."""
+    explain_timeout_s: Seconds = 3.0
+    """Budget for asking the scheduler, which looks ahead before it answers."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = MIB
     """Largest JSON body."""
     max_blob_bytes: Annotated[int, Field(ge=1)] = 2 * GIB

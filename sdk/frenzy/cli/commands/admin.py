@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from frenzy.cli import exits, output
+from frenzy.cli.commands import recordings
 from frenzy.cli.options import Format, Output, Url
 from frenzy.client import Client
 from frenzy_shared.errors import InvalidState
@@ -23,7 +24,11 @@ Apply = Annotated[bool, typer.Option("--apply", help="Put it right, and leave SA
 
 @admin.callback()
 def about() -> None:
-    """Put a store right whose history went backwards."""
+    """Put a store right whose history went backwards; record and replay scheduling cycles."""
+
+
+admin.command()(recordings.record)
+admin.command()(recordings.replay)
 
 
 @admin.command()

@@ -1,5 +1,6 @@
 """``frenzy list | get | describe | explain | wait | cancel | hold | release``."""
 
+import logging
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any, Final
@@ -9,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from frenzy.cli import choice, exits, output, show, watching
+from frenzy.cli import choice, eta, exits, output, show, watching
 from frenzy.cli.options import Format, JobArgument, JobArguments, Output, Quiet, Url
 from frenzy.client import Client
 from frenzy.errors import FrenzyError
@@ -18,6 +19,8 @@ from frenzy_shared.domain.job import TERMINAL, JobState
 from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.messages.http import ExplainView, JobView, TimelineEntry
 from frenzy_shared.units import parse_duration_s
+
+log = logging.getLogger(__name__)
 
 _COLUMNS: dict[str, Any] = {
     "id": lambda job: job.id,
@@ -72,14 +75,18 @@ def list_(
 def get(job: JobArgument, *, output_: Output = Format.TABLE, url: Url = None) -> None:
     """Show one job's fields."""
     with Client(url) as client:
-        view = client.job(job).view
-    if output_ in (Format.JSON, Format.YAML):
-        output.write_data(output.as_json(view), output_)
-    elif output_ is Format.NAME:
-        sys.stdout.write(f"{view.id}\n")
-    else:
-        shown = {**_COLUMNS, **_WIDE} if output_ is Format.WIDE else _COLUMNS
-        output.out().print(output.fields({name: get(view) for name, get in shown.items()}))
+        handle = client.job(job)
+        view = handle.view
+        if output_ in (Format.JSON, Format.YAML):
+            output.write_data(output.as_json(view), output_)
+            return
+        if output_ is Format.NAME:
+            sys.stdout.write(f"{view.id}\n")
+            return
+        predicted = _predicted(handle)
+    shown = {**_COLUMNS, **_WIDE} if output_ is Format.WIDE else _COLUMNS
+    facts = {name: get(view) for name, get in shown.items()}
+    output.out().print(output.fields({**facts, **({"eta": predicted} if predicted else {})}))
 
 
 def describe(job: JobArgument, *, output_: Output = Format.TABLE, url: Url = None) -> None:
@@ -89,12 +96,13 @@ def describe(job: JobArgument, *, output_: Output = Format.TABLE, url: Url = Non
         timeline = handle.timeline()
         capacities = show.capacities(client.nodes())
         placed = _placed(handle.view, handle.plans(), capacities) if handle.view.devices else ""
+        predicted = _predicted(handle)
     if output_ in (Format.JSON, Format.YAML):
         entries = [output.as_json(entry) for entry in timeline]
         output.write_data({**output.as_json(handle.view), "timeline": entries}, output_)
         return
     console = output.out()
-    console.print(_facts(handle.view, placed))
+    console.print(_facts(handle.view, placed, predicted))
     if handle.view.plan is not None:
         kind = handle.view.plan.kind
         console.print(show.plan_block(handle.view.plan, capacities.get(kind)))
@@ -118,6 +126,8 @@ def explain(job: JobArgument, *, output_: Output = Format.TABLE, url: Url = None
         return
     console = output.out()
     console.print(_why(handle.view, pending, _placed(handle.view, found, capacities)))
+    if pending.eta is not None and pending.basis is not None:
+        console.print(Text(f"({eta.foundation(pending.basis)})", style="dim"))
     if found.plans or found.refused:
         console.print()
         chosen = handle.view.plan if handle.view.devices else None
@@ -184,7 +194,7 @@ def _each(
         raise typer.Exit(exits.of_error(failed))
 
 
-def _facts(job: JobView, placed: str) -> RenderableType:
+def _facts(job: JobView, placed: str, predicted: str) -> RenderableType:
     rows = Table.grid(padding=(0, 2))
     facts: dict[str, object] = {
         "job": f"{job.id}  {job.name}  (project {job.project})",
@@ -193,6 +203,7 @@ def _facts(job: JobView, placed: str) -> RenderableType:
         "waits": f"{job.pending.reason}: {job.pending.message}" if job.pending else "",
         "nearest": job.pending.nearest if job.pending else "",
         "placed": placed,
+        "eta": predicted,
         "attempt": job.attempt,
         "progress": f"step {job.last_step}, loss {job.last_loss:.4f}"
         if job.last_step is not None and job.last_loss is not None
@@ -215,6 +226,18 @@ def _placed(job: JobView, found: PlanSet, capacities: dict[str, int]) -> str:
     reason = choice.reason(found, job.plan, capacities)
     where = f"{show.devices(job)}, plan {job.plan.id}"
     return f"{where}: {reason}" if reason else where
+
+
+def _predicted(job: Job) -> str:
+    """Say when a job will start and end; "" when it is over, or nobody knows or answers."""
+    if job.done:
+        return ""
+    try:
+        answer = job.explain()
+    except FrenzyError as error:  # the rest is worth showing without it
+        log.debug("no prediction for %s: %s", job.id, error)
+        return ""
+    return eta.sentence(answer.eta, answer.basis) if answer.eta is not None else ""
 
 
 def _ran(job: JobView) -> str:
@@ -244,6 +267,9 @@ def _why(job: JobView, pending: ExplainView, placed: str) -> Text:
         lines.append(f"nearest: {pending.nearest}")
     if pending.position is not None and job.state not in TERMINAL:
         lines.append(f"position in the queue: {pending.position}")
+    if pending.eta is not None:
+        lines.append(eta.sentence(pending.eta, pending.basis))
+    lines += [f"- {way.text}" for way in pending.would_start]
     if placed:
         lines.append(f"placed on {placed}")
     return Text("\n".join(output.printable(line) for line in lines))
