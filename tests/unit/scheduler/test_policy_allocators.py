@@ -1,5 +1,6 @@
 """Strategies that look at all jobs at once, case by case."""
 
+import pytest
 from tests.support.scheduling import machines
 from tests.support.simulation import a_plan, running, waiting
 
@@ -208,3 +209,12 @@ def test_a_job_whose_plan_nobody_knows_any_more_is_left_alone():
     for name in ("srtf-preemptive", "las", "frenzy"):
         queue = [waiting("s", 2, ONE, steps=1)]
         assert kinds_of(decide(name, queue, {"a": {"rtx": (1, 0)}}, [job], HOUR_MS)) == [Hold]
+
+
+@pytest.mark.parametrize("name", ["frenzy", "srtf-preemptive", "las", "backfill"])
+def test_a_job_whose_nodes_are_away_waits_and_harms_nobody(name):
+    """Of unknown length, too: nothing can be guessed of a job that no plan is left of."""
+    away = waiting("away", 1, ONE, steps=None, nodes=frozenset())
+    decisions = decide(name, [away, waiting("here", 2, ONE)], {"a": {"rtx": (1, 1)}})
+    assert [d.job for d in decisions if isinstance(d, Place)] == ["here"]
+    assert [d.job.id for d in decisions if isinstance(d, Hold)] == ["away"]

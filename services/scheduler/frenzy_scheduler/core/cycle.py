@@ -42,7 +42,8 @@ def cycle(
     after = snapshot.copy()
     quotas = Ledger() if ledger is None else ledger.copy()
     if isinstance(policy, Allocator):
-        eligible = [possible(job, snapshot, running) for job in queue if job.eligible(now_ms)]
+        narrowed = (possible(job, snapshot, running) for job in queue if job.eligible(now_ms))
+        eligible = [job for job in narrowed if job.plans]
         view = View(queue=eligible, running=running, snapshot=after, now_ms=now_ms, ledger=quotas)
         return carry_out(
             keeping_precedence(policy, view), queue, view, preemptive=policy.preemptive
