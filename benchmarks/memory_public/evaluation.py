@@ -6,6 +6,8 @@ from typing import Any
 
 from frenzy_marp.core.cases import vocabulary as word
 from frenzy_marp.core.cases.case import Case
+from frenzy_marp.core.cases.censored import outcomes
+from frenzy_marp.core.cases.corrections import Correction
 from frenzy_marp.core.cases.estimate import CaseEstimate, estimate_run
 from frenzy_marp.core.cases.fitting import fit, left_out, residuals
 from frenzy_marp.core.cases.modes import Mode, predict
@@ -56,11 +58,10 @@ def evaluate(cases: Sequence[Case]) -> Evaluation:
 
 
 def _by_folds(cases: Sequence[Case]) -> list[CaseEstimate]:
-    kept = [
-        residuals([case for place, case in enumerate(cases) if place % _FOLDS != fold])
-        for fold in range(_FOLDS)
-    ]
-    known = [fit(rows) for rows in kept]
+    known: list[Correction] = []
+    for fold in range(_FOLDS):
+        kept = [case for place, case in enumerate(cases) if place % _FOLDS != fold]
+        known.append(fit(residuals(kept), outcomes(kept)))
     return [estimate_run(case.run, known[place % _FOLDS]) for place, case in enumerate(cases)]
 
 

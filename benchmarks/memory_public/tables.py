@@ -67,7 +67,8 @@ def _verdicts(report: Report) -> str:
     balanced = verdict.balanced_accuracy
     return (
         f"verdicts {report.mode}: balanced {'-' if balanced is None else f'{balanced:.3f}'}, "
-        f"{verdict.unsafe} of {verdict.oom} OOM called fits, "
+        f"{verdict.unsafe} of {verdict.oom} OOM called fits "
+        f"(high confidence: {verdict.unsafe_high} of {verdict.oom_high}), "
         f"{verdict.false_refusals} of {verdict.fits} runs refused"
     )
 

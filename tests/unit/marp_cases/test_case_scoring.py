@@ -8,6 +8,7 @@ from tests.support.marp_cases import PARAMETERS, case_fields
 
 from frenzy_marp.core.cases import vocabulary as word
 from frenzy_marp.core.cases.case import parse_case
+from frenzy_marp.core.cases.censored import Outcome, outcomes, required_shift
 from frenzy_marp.core.cases.corrections import LARGEST_SHIFT, Errors, correction_keys
 from frenzy_marp.core.cases.document import document
 from frenzy_marp.core.cases.fitting import Residual, fit, left_out
@@ -126,6 +127,7 @@ def test_verdicts_compare_with_the_card():
     verdicts = score([parse_case(oom), measured("a", 1.0)]).verdicts
     assert (verdicts.oom, verdicts.fits, verdicts.unsafe, verdicts.false_refusals) == (1, 1, 0, 0)
     assert verdicts.balanced_accuracy == 1.0
+    assert (verdicts.oom_high, verdicts.unsafe_high) == (1, 0)
 
 
 def test_p_oom_grows_as_the_card_shrinks():
@@ -174,3 +176,30 @@ def test_the_published_formula_knows_one_number():
     assert found.allocated == found.device == found.required
     assert found.p_oom in (0.0, 1.0)
     assert not math.isnan(found.allocated.expected)
+
+
+def ended(*rooms, ran_out, group="a"):
+    return [Outcome(group, ran_out, room) for room in rooms]
+
+
+def test_runs_that_died_although_they_should_fit_raise_what_is_required():
+    errors = shipped(shifted=False).errors[ALLOCATED]
+    fitted = ended(*[6.0] * 9, ran_out=False, group="b")
+    expected = required_shift(fitted + ended(-4.0, -5.0, -6.0, ran_out=True), errors)
+    assert expected == 0.0
+    assert required_shift(fitted + ended(2.5, 2.6, 3.0, ran_out=True), errors) > 0.5
+    assert required_shift(fitted, errors) == 0.0  # one kind of outcome alone says nothing
+
+
+def test_one_death_far_from_the_limit_is_taken_for_a_mistake():
+    errors = shipped(shifted=False).errors[ALLOCATED]
+    rows = ended(*[1.0] * 20, ran_out=False) + ended(-4.0, 40.0, ran_out=True, group="b")
+    assert required_shift(rows, errors) < 0.3
+
+
+def test_outcomes_are_bounds_on_what_is_required():
+    small = {"capacity_gib": STEP_GIB / 2}
+    died = parse_case(case_fields(measured={"outcome": "oom"}, readings={}, gpu=small))
+    found = outcomes([died, measured("a", 1.0)])
+    assert [one.ran_out for one in found] == [True, False]
+    assert found[0].room < 0 < found[1].room

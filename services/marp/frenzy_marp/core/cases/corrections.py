@@ -48,10 +48,14 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """Shifts by metric and key, and what is left after them by metric."""
+    """Shifts by metric and key, and what is left after them by metric.
+
+    ``required_scales`` moves ``required`` by that many of its own scales.
+    """
 
     shifts: Mapping[tuple[word.Metric, Key], float]
     errors: Mapping[word.Metric, Errors]
+    required_scales: float = 0.0
 
     def shift(self, metric: word.Metric, keys: tuple[Key, ...]) -> float:
         """Return the log of the factor on the expected value."""

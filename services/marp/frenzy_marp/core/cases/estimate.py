@@ -55,8 +55,9 @@ def estimate_run(run: Run, correction: Correction) -> CaseEstimate:
         return _range(expected, scale, correction.errors[metric])
 
     allocated = ranged(word.Metric.ALLOCATED)
-    factor = math.exp(correction.shift(word.Metric.ALLOCATED, keys))
-    required = _range(found.required / GIB * factor, found.required_scale, errors)
+    moved = correction.shift(word.Metric.ALLOCATED, keys)
+    moved += correction.required_scales * found.required_scale
+    required = _range(found.required / GIB * math.exp(moved), found.required_scale, errors)
     capacity = run.card.capacity_gib
     return CaseEstimate(
         allocated=allocated,

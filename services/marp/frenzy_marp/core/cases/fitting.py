@@ -14,6 +14,7 @@ from typing import Final
 
 from frenzy_marp.core.cases import vocabulary as word
 from frenzy_marp.core.cases.case import Case
+from frenzy_marp.core.cases.censored import Outcome, outcomes, required_shift
 from frenzy_marp.core.cases.corrections import LEVELS, Correction, Errors, Key, correction_keys
 from frenzy_marp.core.cases.estimate import of_metric
 from frenzy_marp.core.cases.overhead import GIB, levels
@@ -61,10 +62,13 @@ def residuals(cases: Iterable[Case]) -> tuple[Residual, ...]:
     return tuple(found)
 
 
-def fit(rows: Sequence[Residual], *, shifted: bool = True) -> Correction:
+def fit(
+    rows: Sequence[Residual], ended: Sequence[Outcome] = (), *, shifted: bool = True
+) -> Correction:
     """Learn shifts from all rows, and errors as they are where the shifts of others are used.
 
     Without ``shifted`` only the errors are learned: that is the analytical mode's own record.
+    How runs ended moves ``required``.
     """
     shifts = _all_shifts(rows) if shifted else {}
     rest: list[Rest] = []
@@ -84,14 +88,19 @@ def fit(rows: Sequence[Residual], *, shifted: bool = True) -> Correction:
         metric: _errors([(error, weight) for known, error, weight in rest if known in alike])
         for metric, alike in _SAME_ERRORS.items()
     }
-    return Correction(shifts, errors)
+    required = required_shift(ended, errors[word.Metric.ALLOCATED]) if shifted else 0.0
+    return Correction(shifts, errors, required)
 
 
 def left_out(cases: Sequence[Case], *, shifted: bool = True) -> dict[str, Correction]:
     """Return for every group what the other groups teach (leave one group out)."""
-    rows = residuals(cases)
+    rows, ended = residuals(cases), outcomes(cases)
     return {
-        group: fit([row for row in rows if row.group != group], shifted=shifted)
+        group: fit(
+            [row for row in rows if row.group != group],
+            [outcome for outcome in ended if outcome.group != group],
+            shifted=shifted,
+        )
         for group in {case.label.group for case in cases}
     }
 

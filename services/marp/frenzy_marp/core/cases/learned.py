@@ -25,6 +25,7 @@ def shipped(*, shifted: bool) -> Correction:
 def as_json(correction: Correction) -> dict[str, Any]:
     """Return a correction as JSON-ready data, in an order that does not change."""
     return {
+        "required_scales": correction.required_scales,
         "errors": {
             metric.value: [round(value, 4) for value in errors.quantiles]
             for metric, errors in sorted(correction.errors.items())
@@ -47,4 +48,5 @@ def from_json(value: dict[str, Any]) -> Correction:
             word.Metric(metric): Errors(tuple(map(float, quantiles)))
             for metric, quantiles in value["errors"].items()
         },
+        required_scales=float(value["required_scales"]),
     )

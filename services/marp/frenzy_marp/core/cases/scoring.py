@@ -1,7 +1,7 @@
 """Score predictions on measured runs: accuracy by group, by field, and of the verdicts."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -51,12 +51,17 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdicts:
-    """How often "fits" and "oom" were right; every measured run fitted its card."""
+    """How often "fits" and "oom" were right; every measured run fitted its card.
+
+    ``unsafe`` are runs that ran out of memory, called "fits"; ``_high`` of high confidence.
+    """
 
     oom: int
+    oom_high: int
     fits: int
     balanced_accuracy: float | None
-    unsafe: int  # known OOM called "fits"
+    unsafe: int
+    unsafe_high: int
     false_refusals: int
 
 
@@ -80,7 +85,7 @@ class Report:
 def score(mode: str, cases: Sequence[Case], estimates: Sequence[CaseEstimate]) -> Report:
     """Compare every reading of every case with its estimate."""
     rows: list[Scored] = []
-    outcomes: list[tuple[word.Outcome, word.Outcome]] = []
+    judged: list[tuple[Case, word.Outcome]] = []
     for case, estimate in zip(cases, estimates, strict=True):
         rows += [
             Scored(case, metric, measured, estimate.of(target(case, metric)))
@@ -88,8 +93,8 @@ def score(mode: str, cases: Sequence[Case], estimates: Sequence[CaseEstimate]) -
             if measured > 0
         ]
         if estimate.verdict is not None and (case.outcome or case.readings):
-            outcomes.append((case.outcome or word.Outcome.FITS, estimate.verdict))
-    return Report(mode, tuple(rows), _verdicts(outcomes))
+            judged.append((case, estimate.verdict))
+    return Report(mode, tuple(rows), _verdicts(judged))
 
 
 def accuracy(rows: Sequence[Scored]) -> Accuracy:
@@ -138,17 +143,23 @@ def _above_high(rows: Sequence[Scored]) -> float:
     return fmean(row.measured > row.predicted.high for row in rows)
 
 
-def _verdicts(outcomes: Sequence[tuple[word.Outcome, word.Outcome]]) -> Verdicts:
-    oom = [said for truth, said in outcomes if truth is word.Outcome.OOM]
-    fits = [said for truth, said in outcomes if truth is word.Outcome.FITS]
-    unsafe = sum(said is word.Outcome.FITS for said in oom)
+def _verdicts(judged: Sequence[tuple[Case, word.Outcome]]) -> Verdicts:
+    oom = [(case, said) for case, said in judged if case.outcome is word.Outcome.OOM]
+    fits = [said for case, said in judged if case.outcome is not word.Outcome.OOM]
+    unsafe = [case for case, said in oom if said is word.Outcome.FITS]
     refused = sum(said is word.Outcome.OOM for said in fits)
-    rates = [1 - unsafe / len(oom)] if oom else []
+    rates = [1 - len(unsafe) / len(oom)] if oom else []
     rates += [1 - refused / len(fits)] if fits else []
     return Verdicts(
         oom=len(oom),
+        oom_high=_high(case for case, _ in oom),
         fits=len(fits),
         balanced_accuracy=fmean(rates) if rates else None,
-        unsafe=unsafe,
+        unsafe=len(unsafe),
+        unsafe_high=_high(unsafe),
         false_refusals=refused,
     )
+
+
+def _high(cases: Iterable[Case]) -> int:
+    return sum(case.label.confidence is word.Confidence.HIGH for case in cases)
