@@ -14,7 +14,9 @@ from frenzy.job import AsyncJob, Job
 from frenzy.transport import AsyncTransport, Transport
 from frenzy_shared.domain.job import JobState
 from frenzy_shared.domain.plan import PlanSet
+from frenzy_shared.messages.estimate import EstimateView
 from frenzy_shared.messages.http import (
+    DeadLetterView,
     JobList,
     JobView,
     NodeTokenView,
@@ -61,6 +63,17 @@ class Client:
         """Return ranked plans for this cluster. No side effects; local files are not sent."""
         local = specs.read(spec)
         return self._io.run(operations.plan(self._retry, local.preview(), project=project))
+
+    def estimate(
+        self, model: specs.SpecSource, *, gpu: str | None = None, **overrides: str | int | None
+    ) -> EstimateView:
+        """Return what one exact configuration takes: memory by term and moment, RAM, disk, speed.
+
+        ``model`` is a preset, a config.json, or a job's specification, whose pins count;
+        ``overrides`` (fields of ``Overrides``: gpus, zero_stage, micro_batch_size, ...) change it.
+        """
+        spec, changes = specs.exact(model, overrides)
+        return self._io.run(operations.estimate(self._retry, spec, gpu=gpu, overrides=changes))
 
     def submit(
         self,
@@ -164,6 +177,22 @@ class Client:
         """
         return self._io.run(operations.set_project(self._retry, name, settings))
 
+    def dead_letters(self) -> Iterator[DeadLetterView]:
+        """Yield the messages that services gave up, oldest first."""
+        after: int | None = 0
+        while after is not None:
+            page = self._io.run(operations.dead_letters(self._retry, after=after))
+            yield from page.letters
+            after = page.next_after
+
+    def replay_dead_letter(self, letter: int) -> DeadLetterView:
+        """Publish a dead letter's message again where it came from."""
+        return self._io.run(operations.settle_dead_letter(self._retry, letter, how="replay"))
+
+    def drop_dead_letter(self, letter: int) -> DeadLetterView:
+        """Throw a dead letter away."""
+        return self._io.run(operations.settle_dead_letter(self._retry, letter, how="drop"))
+
     def version(self) -> VersionView:
         """Return the server's version."""
         return self._io.run(operations.version(self._retry))
@@ -206,6 +235,15 @@ class AsyncClient:
         """Return ranked plans for this cluster. No side effects; local files are not sent."""
         local = specs.read(spec)
         return await self._io.run(operations.plan(self._retry, local.preview(), project=project))
+
+    async def estimate(
+        self, model: specs.SpecSource, *, gpu: str | None = None, **overrides: str | int | None
+    ) -> EstimateView:
+        """Return what one exact configuration takes; see ``Client.estimate``."""
+        spec, changes = specs.exact(model, overrides)
+        return await self._io.run(
+            operations.estimate(self._retry, spec, gpu=gpu, overrides=changes)
+        )
 
     async def submit(
         self,
@@ -303,6 +341,23 @@ class AsyncClient:
             Forbidden: only an administrator of all projects may.
         """
         return await self._io.run(operations.set_project(self._retry, name, settings))
+
+    async def dead_letters(self) -> AsyncIterator[DeadLetterView]:
+        """Yield the messages that services gave up, oldest first."""
+        after: int | None = 0
+        while after is not None:
+            page = await self._io.run(operations.dead_letters(self._retry, after=after))
+            for letter in page.letters:
+                yield letter
+            after = page.next_after
+
+    async def replay_dead_letter(self, letter: int) -> DeadLetterView:
+        """Publish a dead letter's message again where it came from."""
+        return await self._io.run(operations.settle_dead_letter(self._retry, letter, how="replay"))
+
+    async def drop_dead_letter(self, letter: int) -> DeadLetterView:
+        """Throw a dead letter away."""
+        return await self._io.run(operations.settle_dead_letter(self._retry, letter, how="drop"))
 
     async def version(self) -> VersionView:
         """Return the server's version."""

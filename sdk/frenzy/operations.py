@@ -15,7 +15,10 @@ from frenzy.exchange import Answer, Call, Operation, Pause, Retry, exchange
 from frenzy_shared.domain.job import TERMINAL, JobState
 from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.messages.base import Wire
+from frenzy_shared.messages.estimate import EstimateView, Overrides
 from frenzy_shared.messages.http import (
+    DeadLetterList,
+    DeadLetterView,
     ExplainView,
     JobList,
     JobView,
@@ -81,6 +84,19 @@ def plan(retry: Retry, spec: JobSpec, *, project: str) -> Operation[PlanSet]:
     query = (("project", project),)
     answer = yield from exchange(Call(method="POST", path="/plans", query=query, json=body), retry)
     return _decode(PlanResult, answer).plans
+
+
+def estimate(
+    retry: Retry, spec: JobSpec, *, gpu: str | None, overrides: Overrides
+) -> Operation[EstimateView]:
+    """Ask what one exact configuration takes; nothing is stored."""
+    body = {
+        "spec": spec.model_dump(mode="json", exclude_none=True),
+        "gpu": gpu,
+        "overrides": overrides.model_dump(mode="json", exclude_none=True),
+    }
+    answer = yield from exchange(Call(method="POST", path="/estimates", json=body), retry)
+    return _decode(EstimateView, answer)
 
 
 def page(
@@ -276,6 +292,18 @@ def set_project(retry: Retry, name: str, settings: ProjectSettings) -> Operation
     path = f"/projects/{quote(name, safe='')}"
     answer = yield from exchange(Call(method="PUT", path=path, json=body), retry)
     return _decode(ProjectView, answer)
+
+
+def dead_letters(retry: Retry, *, after: int) -> Operation[DeadLetterList]:
+    """Read one page of what services gave up."""
+    answer = yield from _get(retry, "/admin/dlq", (("after", str(after)),))
+    return _decode(DeadLetterList, answer)
+
+
+def settle_dead_letter(retry: Retry, letter: int, *, how: str) -> Operation[DeadLetterView]:
+    """Send a dead letter's message again (``replay``), or throw it away (``drop``)."""
+    call = Call(method="POST", path=f"/admin/dlq/{letter}:{how}")
+    return _decode(DeadLetterView, (yield from exchange(call, retry)))
 
 
 def version(retry: Retry) -> Operation[VersionView]:

@@ -101,5 +101,6 @@ def cloud_event(entry: OutboxEntry, *, without: tuple[str, ...] = ()) -> CloudEv
         subject=entry.entity,
         time=time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         traceparent=entry.traceparent,
+        history=entry.history,
         data={**entry.data, "record": record},
     )

@@ -6,7 +6,10 @@
 import contextlib
 import io
 import sys
+from collections.abc import Iterator
 from typing import Final
+
+import typer
 
 from frenzy.cli.app import COMMANDS, build
 from frenzy.cli.exits import Exit
@@ -41,16 +44,24 @@ def render() -> str:
         + "\n".join(f"| {code.value} | {text} |" for code, text in _MEANINGS.items()),
     ]
     for name in COMMANDS:
-        for words in (name,), *((name, part) for part in _parts(name)):
+        for words in (name,), *_parts(name):
             parts += [f"## frenzy {' '.join(words)}", f"```text\n{_help(*words)}\n```"]
     return "\n\n".join(parts) + "\n"
 
 
-def _parts(name: str) -> list[str]:
-    """Return the commands of a group; of a single command, none."""
-    groups = [group.typer_instance for group in build({name}).registered_groups]
-    commands = [command for group in groups if group for command in group.registered_commands]
-    return [command.name or str(getattr(command.callback, "__name__", "")) for command in commands]
+def _parts(name: str) -> Iterator[tuple[str, ...]]:
+    """Yield the words of each command of a group, groups within it too; of one command, none."""
+    for group in build({name}).registered_groups:
+        if group.typer_instance is not None:
+            yield from _commands(group.typer_instance, (name,))
+
+
+def _commands(group: typer.Typer, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for command in group.registered_commands:
+        yield (*words, command.name or str(getattr(command.callback, "__name__", "")))
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            yield from _commands(inner.typer_instance, (*words, str(inner.name)))
 
 
 def _help(*words: str) -> str:

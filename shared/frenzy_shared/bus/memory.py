@@ -73,6 +73,11 @@ class MemoryBus:
         self._check()
         return self.broker.last_sequence(stream, filter_subject or ">")
 
+    async def remove(self, stream: str, sequence: int) -> bool:
+        """Delete one stored message; False when there is none."""
+        self._check()
+        return self.broker.remove(stream, sequence)
+
     async def emit(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:
         """Send a core message."""
         self._route(subject, payload, headers, None)

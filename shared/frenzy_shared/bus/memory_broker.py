@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import heapq
 import itertools
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -41,6 +42,7 @@ class _Durable:
 class _Stream:
     config: StreamConfig
     messages: list[Message] = field(default_factory=list)  # sequence = index + 1
+    removed: set[int] = field(default_factory=set)
     ids: dict[str, int] = field(default_factory=dict)
     durables: dict[str, _Durable] = field(default_factory=dict)
 
@@ -74,7 +76,8 @@ class MemoryBroker:
 
     def messages(self, stream: str) -> tuple[Message, ...]:
         """Return every stored message of a stream, oldest first."""
-        return tuple(self._stream(stream).messages)
+        found = self._stream(stream)
+        return tuple(m for m in found.messages if m.sequence not in found.removed)
 
     def configs(self) -> dict[str, StreamConfig]:
         """Return the configuration of each stream that exists."""
@@ -104,6 +107,7 @@ class MemoryBroker:
                 headers=headers,
                 stream=stream.config.name,
                 sequence=sequence,
+                time_ms=time.time_ns() // 1_000_000,
             )
         )
         self.route(stream.messages[-1], None)  # core subscribers hear stored messages too
@@ -168,10 +172,19 @@ class MemoryBroker:
 
     def after(self, stream: str, filter_subject: str, sequence: int) -> Message | None:
         """Return the first stored message after a sequence that matches."""
-        for message in self._stream(stream).messages[sequence:]:
-            if matches(filter_subject, message.subject):
+        found = self._stream(stream)
+        for message in found.messages[sequence:]:
+            if matches(filter_subject, message.subject) and message.sequence not in found.removed:
                 return message
         return None
+
+    def remove(self, stream: str, sequence: int) -> bool:
+        """Delete a stored message; False when there is none."""
+        found = self._stream(stream)
+        if not 0 < sequence <= len(found.messages) or sequence in found.removed:
+            return False
+        found.removed.add(sequence)
+        return True
 
     def last_sequence(self, stream: str, filter_subject: str = ">") -> int:
         """Return the last stored sequence of the messages that match, 0 when there are none."""

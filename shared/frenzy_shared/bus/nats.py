@@ -129,6 +129,18 @@ class NatsBus:
             raise
         return int(answer["message"]["seq"])
 
+    async def remove(self, stream: str, sequence: int) -> bool:
+        """Delete one stored message; False when there is none."""
+        body = {"seq": sequence}
+        try:  # deleting what is not there is no error of its own
+            await call(self._connection, f"STREAM.MSG.GET.{stream}", body)
+        except ApiError as error:
+            if error.number == MESSAGE_NOT_FOUND:
+                return False
+            raise
+        await call(self._connection, f"STREAM.MSG.DELETE.{stream}", body)
+        return True
+
     async def emit(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:
         """Send a core message; nothing is buffered for a server that is away."""
         client = await self._connection.ready(0)

@@ -123,6 +123,7 @@ def to_message(message: Msg) -> Message:
         stream=metadata.stream,
         sequence=metadata.sequence.stream,
         deliveries=metadata.num_delivered,
+        time_ms=round(metadata.timestamp.timestamp() * 1000),
     )
 
 

@@ -21,7 +21,10 @@ class Published:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One received message. ``sequence`` is 0 and ``deliveries`` 1 for core messages."""
+    """One received message; ``time_ms`` is when it was stored, wall clock.
+
+    Core messages have 0 for ``sequence`` and ``time_ms``, and 1 for ``deliveries``.
+    """
 
     subject: str
     payload: bytes
@@ -29,6 +32,7 @@ class Message:
     stream: str = ""
     sequence: int = 0
     deliveries: int = 1
+    time_ms: int = 0
 
 
 class Poison(Exception):
@@ -77,6 +81,10 @@ class Bus(Protocol):
 
     async def last_sequence(self, stream: str, filter_subject: str = "") -> int:
         """Return the last stored sequence of a stream, or of the messages that match; 0: none."""
+        ...
+
+    async def remove(self, stream: str, sequence: int) -> bool:
+        """Delete one stored message; False when there is none."""
         ...
 
     async def emit(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:

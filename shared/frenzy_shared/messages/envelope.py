@@ -11,6 +11,7 @@ class CloudEvent(Wire):
     """One event. ``data`` holds the change; ``data["record"]`` the entity right after it.
 
     ``id`` is ``<entity id>:<version>:<n>``; ``subject`` is the entity (``job:<id>``).
+    ``history`` tells a store whose content was replaced by an older one.
     """
 
     specversion: Literal["1.0"] = "1.0"
@@ -21,6 +22,7 @@ class CloudEvent(Wire):
     time: str  # RFC 3339, UTC
     datacontenttype: Literal["application/json"] = "application/json"
     traceparent: str = ""
+    history: str = ""  # extension: "<gen>:<number>" of the store's history
     data: dict[str, Any]
 
 

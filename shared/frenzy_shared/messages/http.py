@@ -63,6 +63,9 @@ class JobView(Wire):
     last_step: int | None = None
     last_loss: float | None = None
     checkpoint_step: int | None = None
+    depends_on: tuple[str, ...] = ()  # jobs that must succeed before it starts
+    after: tuple[str, ...] = ()  # jobs that must be over before it starts
+    held_by: str = ""  # who keeps it from starting
     submitted_by: str = ""
     created_at: datetime
     updated_at: datetime
@@ -116,6 +119,7 @@ class NodeView(Wire):
     address: str
     reason: str = ""
     drain: str = ""  # why it must get no new work, "" when it may
+    labels: dict[str, str] = {}  # noqa: RUF012 - pydantic copies defaults
     updated_at: datetime
     devices: tuple[DeviceView, ...]
 
@@ -131,6 +135,28 @@ class DrainRequest(Wire):
 
     reason: str = ""
     deadline_s: float | None = None
+
+
+class DeadLetterView(Wire):
+    """A message that a consumer gave up. ``sequence`` is its number in ``stream``."""
+
+    id: int
+    time: datetime
+    subject: str
+    stream: str
+    sequence: int
+    consumer: str
+    deliveries: int
+    reason: str
+    size_bytes: int
+    excerpt: str
+
+
+class DeadLetterList(Wire):
+    """Dead letters, oldest first. ``next_after`` continues the list; None on the last page."""
+
+    letters: tuple[DeadLetterView, ...]
+    next_after: int | None = None
 
 
 class PlanResult(Wire):

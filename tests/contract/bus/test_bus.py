@@ -23,7 +23,7 @@ async def stored(bus: Bus, stream: str, after: int = 0) -> list[Message]:
     found: list[Message] = []
     reader = bus.read(stream, f"{subjects.ROOT}.>", after_sequence=after)
     async with contextlib.aclosing(reader), asyncio.timeout(20):
-        while after + len(found) < last:
+        while last > (found[-1].sequence if found else after):
             found += filter(None, [await anext(reader)])
     return found
 
@@ -57,6 +57,17 @@ async def test_last_sequence_of_the_messages_that_match(bus: Bus) -> None:
 
 async def test_last_sequence_of_an_empty_stream_is_zero(bus: Bus) -> None:
     assert await bus.last_sequence(EVENTS) == 0
+
+
+async def test_a_removed_message_is_gone_and_the_others_stay(bus: Bus) -> None:
+    for number in (1, 2, 3):
+        await bus.publish(SUBJECT, b"%d" % number, message_id=str(number))
+    (_, second, _) = await stored(bus, EVENTS)
+    assert second.time_ms > 1_700_000_000_000
+    assert await bus.remove(EVENTS, second.sequence)
+    assert not await bus.remove(EVENTS, second.sequence)
+    assert not await bus.remove(EVENTS, 99)
+    assert [message.payload for message in await stored(bus, EVENTS, after=1)] == [b"3"]
 
 
 async def test_publishing_where_no_stream_listens_is_refused(bus: Bus) -> None:

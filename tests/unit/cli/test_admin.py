@@ -2,8 +2,9 @@
 
 import json
 
-from tests.support.api import ok
+from tests.support.api import NOW, ok
 
+from frenzy_shared.messages.http import DeadLetterList, DeadLetterView
 from frenzy_shared.messages.v1 import Difference, Reconciliation
 
 LATE = Difference(entity="job:j1", store="RUNNING, version 3", repair="becomes SUCCEEDED")
@@ -57,3 +58,41 @@ def test_rebuild_is_for_an_empty_store(cli):
     lost = FOUND.model_copy(update={"differences": (LOST,), "count": 1})
     answer(cli, lost, lost.model_copy(update={"applied": True, "safe_mode": ""}))
     assert "SAFE MODE is over" in cli("admin", "rebuild", "--apply").err
+
+
+LETTER = DeadLetterView(
+    id=3,
+    time=NOW,
+    subject="frenzy.v1.evd.n1.clean",
+    stream="FRENZY_EVIDENCE",
+    sequence=7,
+    consumer="controller",
+    deliveries=10,
+    reason="ValueError('no')",
+    size_bytes=17,
+    excerpt="{}",
+)
+
+
+def letters(cli, *found):
+    cli.api.on("GET", "/admin/dlq", ok(DeadLetterList(letters=found)))
+
+
+def test_dead_letters_are_listed_over_pages(cli):
+    other = LETTER.model_copy(update={"id": 4})
+    first = DeadLetterList(letters=(LETTER,), next_after=3)
+    cli.api.on("GET", "/admin/dlq", ok(first), ok(DeadLetterList(letters=(other,))))
+    out = cli("admin", "dlq", "list").out
+    assert "FRENZY_EVIDENCE 7" in out
+    assert "ValueError('no')" in out
+    assert cli("admin", "dlq", "list", "-q").out.split() == ["4"]
+
+
+def test_letters_are_sent_again_or_dropped_by_id_or_all(cli):
+    letters(cli, LETTER)
+    for how, told in (("replay", "sent again: 3"), ("drop", "dropped: 3")):
+        cli.api.on("POST", f"/admin/dlq/3:{how}", ok(LETTER))
+        assert told in cli("admin", "dlq", how, "3").err
+        assert told in cli("admin", "dlq", how, "--all").err
+        assert cli("admin", "dlq", how).code == 1
+        assert cli("admin", "dlq", how, "3", "--all").code == 1
