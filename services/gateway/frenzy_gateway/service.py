@@ -151,7 +151,7 @@ class GatewayService:
             submitted_by=caller.name,
             force_queue=force_queue,
             traceparent=traceparent(),
-            depends_on=await find_dependencies(self.state, name, spec, job),
+            waits_for=await find_dependencies(self.state, name, spec, job),
         )
         await self.readiness.require_room()
         await self.validate(spec, force_queue=force_queue)
@@ -182,7 +182,7 @@ class GatewayService:
             submitted_by=caller.name,
             force_queue=force_queue,
             traceparent="",
-            depends_on=await find_dependencies(self.state, name, spec, JobId("")),
+            waits_for=await find_dependencies(self.state, name, spec, JobId("")),
         )
         await self.validate(spec, force_queue=force_queue)
         now = self.clock.now_ms()

@@ -104,10 +104,11 @@ def new_submission(
     submitted_by: str,
     force_queue: bool,
     traceparent: str,
-    depends_on: tuple[JobId, ...] = (),
+    waits_for: tuple[JobId, ...] = (),
+    after: tuple[JobId, ...] = (),
 ) -> Submission:
     """Return the job to store, with the event that announces it."""
-    digest = spec_digest(spec)
+    digest, strict = spec_digest(spec), spec.depends_on_end == "success"
     document = json.loads(spec.encode())  # in the event too: a lost store is rebuilt from events
     record = JobRecord(
         id=job,
@@ -119,8 +120,8 @@ def new_submission(
         submitted_by=submitted_by,
         spec_sha256=digest,
         labels=tuple(sorted(spec.labels.items())),
-        depends_on=depends_on,
-        needs_success=spec.depends_on_end == "success",
+        depends_on=waits_for if strict else (),
+        after=after if strict else (*waits_for, *after),
         force_queue=force_queue,
         traceparent=traceparent,
     )

@@ -49,6 +49,9 @@ def job_view(record: JobRecord, plans: PlanSet | None, pending: Json | None) -> 
         last_step=record.last_step,
         last_loss=record.last_loss,
         checkpoint_step=record.checkpoint_step,
+        depends_on=record.depends_on,
+        after=record.after,
+        held_by=record.held_by,
         submitted_by=record.submitted_by,
         created_at=moment(record.created_ms),
         updated_at=moment(record.updated_ms),
@@ -89,6 +92,7 @@ def node_view(node: NodeRecord, owners: Mapping[str, str]) -> NodeView:
         address=node.address,
         reason=node.reason,
         drain=node.drain,
+        labels=dict(node.labels),
         updated_at=moment(node.updated_ms),
         devices=tuple(
             DeviceView(

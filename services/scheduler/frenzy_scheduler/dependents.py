@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 async def depended_on(store: StateStore, waiting: Iterable[JobRecord]) -> Found:
     """Return the records of all jobs that some of these wait for."""
-    wanted = sorted({job for record in waiting for job in record.depends_on})
+    wanted = sorted({job for record in waiting for job in (*record.depends_on, *record.after)})
     found = await asyncio.gather(*(store.job(job) for job in wanted))
     return dict(zip(wanted, found, strict=True))
 

@@ -135,8 +135,8 @@ class JobRecord:
     launch_ms: int | None = None  # measured: from the devices to the first training step
     save_ms: int | None = None  # measured: from the order to stop until every device was free
     attained_device_ms: int = 0  # devices x time of the attempts that are over
-    depends_on: tuple[JobId, ...] = ()
-    needs_success: bool = True  # of the jobs it depends on; else only that they are over
+    depends_on: tuple[JobId, ...] = ()  # jobs that must have succeeded before it starts
+    after: tuple[JobId, ...] = ()  # jobs that must be over before it starts, however they ended
     held_by: str = ""  # who holds it back from starting; "" when nobody does
     created_ms: int = 0
     updated_ms: int = 0

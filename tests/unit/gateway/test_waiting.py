@@ -22,8 +22,7 @@ async def test_names_and_ids_become_ids_once_each(gateway, admin):
     new = (await submit(admin, name="prepare")).json()["id"]
     job = (await submit(admin, depends_on=["prepare", old, new])).json()["id"]
     record = await gateway.store.job(JobId(job))
-    assert record.depends_on == (new, old)
-    assert record.needs_success
+    assert (record.depends_on, record.after) == ((new, old), ())
     assert (await gateway.store.spec(JobId(job)))["depends_on"] == ["prepare", old, new]
 
 
@@ -31,7 +30,9 @@ async def test_any_end_is_enough_when_asked_for(gateway, admin):
     first = (await submit(admin, name="prepare")).json()["id"]
     await gateway.move(first, JobState.FAILED)
     job = (await submit(admin, depends_on=["prepare"], depends_on_end="any")).json()["id"]
-    assert not (await gateway.store.job(JobId(job))).needs_success
+    record = await gateway.store.job(JobId(job))
+    assert (record.depends_on, record.after) == ((), (first,))
+    assert (await admin.get(f"{JOBS}/{job}")).json()["after"] == [first]
 
 
 async def test_an_unknown_dependency_is_named_with_what_is_near(admin, problem):

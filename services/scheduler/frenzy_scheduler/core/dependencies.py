@@ -1,6 +1,6 @@
 """Jobs that wait for other jobs: whether they may start, must wait, or never can."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from frenzy_shared.domain.ids import JobId
 from frenzy_shared.domain.job import TERMINAL, JobRecord, JobState, PendingReason
@@ -20,27 +20,23 @@ def blocked(record: JobRecord, found: Found) -> Unplaceable | None:
 def unmet(record: JobRecord, found: Found) -> Unplaceable | None:
     """Return why the job must wait for others; None when it need not.
 
-    ``found`` has the records of all that it depends on, None for one that the store lost.
+    ``found`` has the records of all that it waits for, None for one that the store lost.
     """
     if why := broken(record, found):
         return Unplaceable(reason=PendingReason.DEPENDENCY_NOT_MET.value, message=why)
-    waited_for = [
-        f"{other.name} ({other.id}) is {other.state}"
-        for _, other in _each(record, found)
-        if other is not None and other.state not in TERMINAL
-    ]
-    if not waited_for:
+    succeed, end = _unfinished(record.depends_on, found), _unfinished(record.after, found)
+    texts = [f"starts when these have succeeded: {succeed}"] if succeed else []
+    texts += [f"starts when these are over: {end}"] if end else []
+    if not texts:
         return None
-    end = "succeeds" if record.needs_success else "is over, however it ends"
-    message = f"starts when each job that it depends on {end}: {', '.join(waited_for)}"
+    message = "; ".join(texts)
     return Unplaceable(reason=PendingReason.DEPENDENCY_NOT_MET.value, message=message)
 
 
 def broken(record: JobRecord, found: Found) -> str:
     """Say why the job can never start; "" while it can."""
-    if not record.needs_success:
-        return ""
-    for job, other in _each(record, found):
+    for job in record.depends_on:
+        other = found[job]
         if other is None:
             return f"job {job}, which it depends on, is no longer known"
         if other.state in TERMINAL and other.state is not JobState.SUCCEEDED:
@@ -48,6 +44,10 @@ def broken(record: JobRecord, found: Found) -> str:
     return ""
 
 
-def _each(record: JobRecord, found: Found) -> Iterator[tuple[JobId, JobRecord | None]]:
-    for job in record.depends_on:
-        yield job, found[job]
+def _unfinished(jobs: Iterable[JobId], found: Found) -> str:
+    others = [found[job] for job in jobs]
+    return ", ".join(
+        f"{other.name} ({other.id}) is {other.state}"
+        for other in others
+        if other is not None and other.state not in TERMINAL
+    )
