@@ -17,7 +17,7 @@ from frenzy_shared.messages.codec import to_json
 from frenzy_shared.messages.setup import training_setup
 from frenzy_shared.messages.spec import JobSpec, parse_spec
 
-_TIMEOUT_S = 240
+_TIMEOUT_S = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,7 @@ class Pace:
     steps: int
     tensor: int
     parameter_bytes: float
+    gradient_bytes: float  # less where only adapters are trained
     gathered: int  # weights that ZeRO-3 gathers, each on its own
     buckets: int
     node_devices: int
@@ -59,13 +60,14 @@ class Pace:
         """Return the pace of so many data-parallel devices (or groups of tensor-parallel ones)."""
         beyond = devices * self.tensor > self.node_devices
         hops = devices - 1
-        sent = hops / devices * self.parameter_bytes
+        around = hops / devices / self._ring_bytes_s(devices, beyond=beyond)
         return Gang(
             pace=self,
             compute_s=(self.compute_s[0] / devices, self.compute_s[1] / devices),
             tensor_s=(self.tensor_s[0] / devices, self.tensor_s[1] / devices),
             optimizer_s=(self.optimizer_s, self.optimizer_s / devices),
-            ring_s=sent / self._ring_bytes_s(devices, beyond=beyond),
+            ring_s=around * self.parameter_bytes,
+            gradient_ring_s=around * self.gradient_bytes,
             hops_s=hops * self.rates.messages_s[beyond],
         )
 
@@ -79,7 +81,8 @@ class Gang:
     """The pace of a number of devices. ``optimizer_s``: with whole states, and with sharded ones.
 
     ``ring_s`` is what a ring collective takes: it moves (n-1)/n of the parameters' bytes through
-    every link; ``hops_s`` what one message takes to go around.
+    every link, ``gradient_ring_s`` of the trained ones'; ``hops_s`` what one message takes to go
+    around.
     """
 
     pace: Pace
@@ -87,6 +90,7 @@ class Gang:
     tensor_s: tuple[float, float]
     optimizer_s: tuple[float, float]
     ring_s: float
+    gradient_ring_s: float
     hops_s: float
 
     def parts_s(
@@ -126,10 +130,11 @@ class Gang:
         """
         if stage < 3:
             rings = 2 if stage < 2 else 2 * micro_steps + 1
-            return rings * (self.ring_s + self.pace.buckets * self.hops_s)
+            return rings * (self.gradient_ring_s + self.pace.buckets * self.hops_s)
         gathers = 3 if recomputes else 2
         messages = gathers * self.pace.gathered + self.pace.buckets
-        return micro_steps * ((gathers + 1) * self.ring_s + messages * self.hops_s)
+        rings_s = gathers * self.ring_s + self.gradient_ring_s
+        return micro_steps * (rings_s + messages * self.hops_s)
 
 
 def pace(
@@ -150,7 +155,7 @@ def pace(
     launch_s = _OPERATORS_PER_LAYER[model.structure.gated] * model.num_layers * reached.operator_s
     compute_s = _matrices_s(setup, tensor, reached)
     traffic_s = _traffic_bytes(setup, element, tensor, priors) / reached.bandwidth
-    share = model.num_parameters / tensor
+    share, trained = model.num_parameters / tensor, model.num_trained_parameters / tensor
     ring = ring_bytes_s(gpu, tensor, beyond=False, priors=priors)
     reduced_s = _reduced_bytes(setup, element, tensor) / ring
     plain, recomputing = (count * reduced_s for count in _TENSOR_REDUCTIONS)
@@ -161,12 +166,13 @@ def pace(
         compute_s=(compute_s + traffic_s, (compute_s + traffic_s) * 4 / 3),
         launch_s=(launch_s, launch_s * 4 / 3),
         tensor_s=(plain, recomputing),
-        optimizer_s=share * _BYTES_PER_OPTIMIZED_PARAMETER / reached.bandwidth,
+        optimizer_s=trained * _BYTES_PER_OPTIMIZED_PARAMETER / reached.bandwidth,
         steps=setup.optimizer_steps or NOMINAL_STEPS,
         tensor=tensor,
         parameter_bytes=share * element,
+        gradient_bytes=trained * element,
         gathered=7 * model.num_layers,
-        buckets=-(-model.num_parameters // bucket),
+        buckets=-(-model.num_trained_parameters // bucket),
         node_devices=kind.node_counts[0],
     )
 
@@ -208,15 +214,19 @@ def training_flops(setup: TrainingSetup) -> float:
     """Return the operations of one optimizer step: forward, and backward at twice that.
 
     2 per weight and token, plus 4 s per attention channel, halved where attention is causal.
+    A frozen weight has no gradient of its own, which saves one of three products.
     """
     model = setup.model
     weights = (
         model.layer_matrix_parameters * model.num_layers + model.vocab_size * model.hidden_size
     )
+    products = 3 * weights
+    if model.adapters is not None:
+        products = 2 * weights + 3 * model.num_trained_parameters
     causal = 0.5 if setup.attention is Attention.SDPA else 1.0
     inner = model.num_heads * model.head_dim
     scores = 4 * model.num_layers * inner * setup.sequence_length * causal
-    return 3.0 * (2 * weights + scores) * setup.sequence_length * setup.global_batch_size
+    return (2.0 * products + 3.0 * scores) * setup.sequence_length * setup.global_batch_size
 
 
 def _matrices_s(setup: TrainingSetup, tensor: int, reached: Rates) -> float:
