@@ -2,6 +2,8 @@
 
 import io
 import json
+import re
+from pathlib import Path
 
 import pytest
 from tests.support.marp_cases import PARAMETERS, case_fields
@@ -92,3 +94,12 @@ def test_a_broken_line_is_named(cli, cases_file):
     result = cli("estimate", "--cases", cases_file(case_fields(), "{"))
     assert result.code != 0
     assert "line 2: not JSON" in result.err
+
+
+def test_the_row_in_the_how_to_is_understood(cli, cases_file):
+    text = (Path(__file__).parents[3] / "docs/howto/estimate-memory.md").read_text()
+    row = json.loads(re.search(r"```json\n(.*?)```", text, re.DOTALL)[1])
+    result = cli("estimate", "--cases", cases_file(row), "-o", "json")
+    made = json.loads(result.out)
+    assert made["summary"]["metrics"]["allocated"]["mean"] > 0.9
+    assert made["summary"]["rows_unsupported"] == 0
