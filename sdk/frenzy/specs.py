@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from pydantic import ValidationError
+
 from frenzy_shared.errors import FieldProblem, InvalidModelConfig, InvalidSpec
+from frenzy_shared.messages import estimate
 from frenzy_shared.messages import spec as wire
 from frenzy_shared.messages.yaml import load_yaml
 
@@ -72,6 +75,27 @@ def read(source: SpecSource, base: Path | None = None) -> LocalSpec:
         path = Path(source)
         document, folder = load_yaml(_read_file(path), str(path)), path.resolve().parent
     return localize(document, base or folder)
+
+
+def exact(
+    source: SpecSource, overrides: Mapping[str, Any]
+) -> tuple[wire.JobSpec, estimate.Overrides]:
+    """Return the specification and the changes that say what is to be estimated.
+
+    A model alone is one GPU with one sequence at a time, unless overrides say otherwise.
+
+    Raises:
+        InvalidSpec: naming the field and what to do.
+    """
+    changes = dict(overrides)
+    if isinstance(source, str) and not source.endswith((".yaml", ".yml")):
+        source = {"model": source, "data": "node:/any", "global_batch_size": 1}
+        changes = {"gradient_accumulation_steps": 1, **changes}
+    try:
+        checked = estimate.Overrides.model_validate(changes)
+    except ValidationError as error:
+        raise wire.invalid_spec(error, estimate.Overrides) from None
+    return read(source).preview(), checked
 
 
 def localize(document: Mapping[str, Any], base: Path) -> LocalSpec:

@@ -11,6 +11,7 @@ from frenzy_shared.domain.ids import JobId
 from frenzy_shared.errors import Unavailable
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.base import Wire
+from frenzy_shared.messages.estimate import EstimateReply, EstimateRequest
 from frenzy_shared.messages.spec import JobSpec
 from frenzy_shared.messages.v1 import (
     ExplainReply,
@@ -45,6 +46,10 @@ class Questions:
         """Ask MARP how a job could run on the present cluster."""
         question = PlanRequest(spec=spec)
         return await self._ask(subjects.MARP_PLAN, question, PlanReply, self.marp_timeout_s)
+
+    async def estimate(self, request: EstimateRequest) -> EstimateReply | None:
+        """Ask MARP what one exact configuration takes."""
+        return await self._ask(subjects.MARP_ESTIMATE, request, EstimateReply, self.marp_timeout_s)
 
     async def explanation(self, job: JobId) -> ExplainReply | None:
         """Ask the scheduler why a job is where it is."""

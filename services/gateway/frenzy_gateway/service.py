@@ -36,6 +36,7 @@ from frenzy_shared.errors import (
     Unavailable,
 )
 from frenzy_shared.messages import http
+from frenzy_shared.messages.estimate import EstimateRequest, EstimateView, overridden
 from frenzy_shared.messages.setup import training_setup
 from frenzy_shared.messages.spec import JobSpec
 from frenzy_shared.state.port import Change, Json, Result, StateStore, Status
@@ -312,6 +313,16 @@ class GatewayService:
         if reply.plans is None:
             raise submission.planning_error(reply)
         return http.PlanResult(plans=reply.plans)
+
+    async def estimate(self, request: EstimateRequest) -> EstimateView:
+        """Ask MARP what one exact configuration takes; nothing is stored."""
+        training_setup(overridden(request.spec, request.overrides))  # says at once what is wrong
+        reply = await self.questions.estimate(request)
+        if reply is None:
+            raise Unavailable("MARP does not answer", suggestions=("is frenzy_marp running?",))
+        if reply.estimate is None:
+            raise submission.planning_error(reply)
+        return reply.estimate
 
     async def nodes(self) -> http.NodeList:
         """Show all nodes."""

@@ -20,6 +20,7 @@ from frenzy_shared.errors import (
     Unavailable,
 )
 from frenzy_shared.messages import subjects
+from frenzy_shared.messages.estimate import EstimateReply
 from frenzy_shared.messages.spec import JobSpec
 from frenzy_shared.messages.v1 import PlanReply
 from frenzy_shared.state.port import OutboxMessage, Submission
@@ -165,8 +166,8 @@ def refusal(plans: PlanSet) -> NoFeasiblePlan:
     )
 
 
-def planning_error(reply: PlanReply) -> FrenzyError:
-    """Return the error that a reply without plans tells of."""
+def planning_error(reply: PlanReply | EstimateReply) -> FrenzyError:
+    """Return the error that a reply without an answer tells of."""
     kind = _definite(reply)
     if kind is None:
         return Unavailable(f"MARP could not plan: {reply.error}", suggestions=reply.suggestions)
@@ -187,7 +188,7 @@ def objection(reply: PlanReply, *, force_queue: bool) -> FrenzyError | None:
     return None if kind is None or waits else planning_error(reply)
 
 
-def _definite(reply: PlanReply) -> type[FrenzyError] | None:
+def _definite(reply: PlanReply | EstimateReply) -> type[FrenzyError] | None:
     """Return what the specification's own error is; None when MARP itself is in trouble."""
     for kind in (InvalidModelConfig, NoFeasiblePlan):
         if reply.error_code == kind.code:

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -12,6 +13,7 @@ from frenzy_marp.core.correction import corrected
 from frenzy_marp.core.learning_runs import is_over
 from frenzy_marp.core.planner import plan_job
 from frenzy_marp.core.present import Present
+from frenzy_marp.estimates import estimate_view
 from frenzy_marp.learning import Learner, framework_of
 from frenzy_marp.metrics import Metrics
 from frenzy_marp.settings import MarpSettings
@@ -26,6 +28,7 @@ from frenzy_shared.errors import FrenzyError, InvalidSpec, Unavailable
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.codec import from_json, to_json
 from frenzy_shared.messages.envelope import CloudEvent, short_kind
+from frenzy_shared.messages.estimate import EstimateReply, EstimateRequest
 from frenzy_shared.messages.setup import training_setup
 from frenzy_shared.messages.spec import JobSpec
 from frenzy_shared.messages.v1 import PlanReply, PlanRequest
@@ -36,6 +39,7 @@ from frenzy_shared.telemetry import Telemetry
 log = logging.getLogger(__name__)
 
 _QUEUE: Final = "marp"
+_Reply = TypeVar("_Reply", PlanReply, EstimateReply)
 _TO_PLAN: Final = frozenset({"submitted", "replanned"})
 
 
@@ -68,6 +72,8 @@ class Marp:
             stack.push_async_callback(events.stop)
             questions = await self.bus.serve(subjects.MARP_PLAN, self.on_question, queue=_QUEUE)
             stack.push_async_callback(questions.stop)
+            exact = await self.bus.serve(subjects.MARP_ESTIMATE, self.on_estimate, queue=_QUEUE)
+            stack.push_async_callback(exact.stop)
             await run_until_stopped(
                 lambda ended: every(self.settings.refresh_s, ended, self.refresh), stop=stop
             )
@@ -97,24 +103,23 @@ class Marp:
 
     async def on_question(self, message: Message) -> bytes:
         """Answer a dry run. Whatever is wrong becomes part of the answer."""
-        parent = message.headers.get("traceparent", "")
-        with self.telemetry.span("marp.question", parent=parent):
-            try:
-                request = PlanRequest.decode(message.payload)
-                plans = self._plans(request.spec, await self._present())
-                return PlanReply(plans=plans).encode()
-            except ValidationError as error:
-                reply = PlanReply(error_code=InvalidSpec.code, error=f"not a plan request: {error}")
-                return reply.encode()
-            except FrenzyError as error:
-                return PlanReply(
-                    error_code=error.code, error=error.message, suggestions=error.suggestions
-                ).encode()
-            except Exception:  # silence would look like an outage to whoever asked
-                log.exception("a question could not be answered")
-                return PlanReply(
-                    error_code=FrenzyError.code, error="planning failed; MARP's log says why"
-                ).encode()
+
+        async def plans() -> PlanReply:
+            request = PlanRequest.decode(message.payload)
+            return PlanReply(plans=self._plans(request.spec, await self._present()))
+
+        return await self._answered(message, plans, PlanReply)
+
+    async def on_estimate(self, message: Message) -> bytes:
+        """Say what one exact configuration takes. Whatever is wrong becomes part of the answer."""
+
+        async def estimate() -> EstimateReply:
+            request = EstimateRequest.decode(message.payload)
+            kinds = (await self._present()).kinds
+            view = estimate_view(request, kinds, self._learner.experience)
+            return EstimateReply(estimate=view)
+
+        return await self._answered(message, estimate, EstimateReply)
 
     async def refresh(self) -> None:
         """Read what was learned; plan jobs that no event announced, or whose cluster changed."""
@@ -128,6 +133,28 @@ class Marp:
                 raise
             except Exception:  # one job that cannot be planned must not stop all others
                 log.exception("job %s could not be planned", record.id, extra={"job": record.id})
+
+    async def _answered(
+        self,
+        message: Message,
+        answer: Callable[[], Awaitable[_Reply]],
+        kind: type[_Reply],
+    ) -> bytes:
+        parent = message.headers.get("traceparent", "")
+        with self.telemetry.span("marp.question", parent=parent):
+            try:
+                return (await answer()).encode()
+            except ValidationError as error:
+                text = f"not a question that MARP knows: {error}"
+                return kind(error_code=InvalidSpec.code, error=text).encode()
+            except FrenzyError as error:
+                return kind(
+                    error_code=error.code, error=error.message, suggestions=error.suggestions
+                ).encode()
+            except Exception:  # silence would look like an outage to whoever asked
+                log.exception("a question could not be answered")
+                text = "planning failed; MARP's log says why"
+                return kind(error_code=FrenzyError.code, error=text).encode()
 
     async def _learn(self, record: JobRecord) -> None:
         """Note how an attempt went. What cannot be learned from must not hold up events."""

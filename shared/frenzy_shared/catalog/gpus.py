@@ -15,6 +15,8 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Final
 
+from frenzy_shared.errors import InvalidSpec
+
 EMULATED_PREFIX: Final = "emulated-"
 GB: Final = 10**9
 TERA: Final = 1e12
@@ -75,6 +77,24 @@ def find_gpu(name: str) -> GpuModel | None:
             return gpu
     instance = _INSTANCE.fullmatch(text)
     return None if instance is None else _instance(text, instance)
+
+
+def named_gpu(name: str) -> GpuModel:
+    """Return a GPU as a driver calls it, or as people do: "a100 sxm4 80gb" is enough if clear.
+
+    Raises:
+        InvalidSpec: several GPUs match, or none does.
+    """
+    found = find_gpu(name)
+    if found is not None:
+        return found
+    words = name.lower().replace("-", " ").split()
+    alike = [gpu for gpu in all_gpus() if all(word in gpu.name.lower() for word in words)]
+    if len(alike) == 1:
+        return alike[0]
+    names = ", ".join(gpu.name for gpu in alike or all_gpus())
+    kind = "several GPUs match" if alike else "no GPU is called"
+    raise InvalidSpec(f"{kind} {name[:80]!r}", suggestions=[f"one of: {names}"])
 
 
 def assumed_gpu(name: str, memory_bytes: int, compute_capability: str) -> GpuModel:

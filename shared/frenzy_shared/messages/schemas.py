@@ -8,6 +8,7 @@ from typing import Any, Final
 from frenzy_shared.messages import http
 from frenzy_shared.messages.base import Wire
 from frenzy_shared.messages.envelope import CloudEvent
+from frenzy_shared.messages.estimate import EstimateReply, EstimateRequest, EstimateView
 from frenzy_shared.messages.spec import JobSpec
 from frenzy_shared.messages.v1 import REGISTRY
 
@@ -24,6 +25,9 @@ MODELS: Final[dict[str, type[Wire]]] = {
     "explain_view": http.ExplainView,
     "queue_view": http.QueueView,
     "plan_result": http.PlanResult,
+    "estimate_request": EstimateRequest,
+    "estimate_reply": EstimateReply,
+    "estimate_view": EstimateView,
     "blob_view": http.BlobView,
     "token_request": http.TokenRequest,
     "token_view": http.TokenView,
@@ -31,7 +35,8 @@ MODELS: Final[dict[str, type[Wire]]] = {
     "problem": http.Problem,
 }
 
-_CLOSED: Final = frozenset({"job_spec", "token_request"})  # unknown keys are an error
+# Unknown keys are an error in what clients write.
+_CLOSED: Final = frozenset({"job_spec", "estimate_request", "token_request"})
 
 
 def schema(name: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Final, Literal
 ROOT: Final = "frenzy.v1"
 
 MARP_PLAN: Final = f"{ROOT}.rpc.marp.plan"
+MARP_ESTIMATE: Final = f"{ROOT}.rpc.marp.estimate"
 SCHEDULER_EXPLAIN: Final = f"{ROOT}.rpc.scheduler.explain"
 SCHEDULER_QUEUE: Final = f"{ROOT}.rpc.scheduler.queue"
 SCHEDULER_RECORD: Final = f"{ROOT}.rpc.scheduler.record"

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,11 @@ from frenzy import AsyncClient, Client
 from frenzy.errors import InvalidSpec, InvalidState, NotFound, Unreachable
 from frenzy.exchange import Retry
 from frenzy.streams import LogEntry, LogGap
+from frenzy_marp.core.learning import Experience
+from frenzy_marp.estimates import estimate_view
+from frenzy_shared.messages.estimate import EstimateRequest
 from frenzy_shared.messages.http import JobList, SeriesView, Timeline, TimelineEntry
+from frenzy_shared.messages.spec import parse_spec
 
 FAST = Retry(attempts=3, base_s=0.0, cap_s=0.0)
 
@@ -182,6 +187,35 @@ def test_plan_sends_no_files(sdk, api, tmp_path):
     found = sdk.call(lambda client: client.plan({**SPEC, "data": str(tmp_path / "a.txt")}))
     assert found.plans[0].kind == "emulated-a100-40"
     assert [request.url.path for request in api.requests] == ["/api/v1/plans"]
+
+
+ESTIMATE = estimate_view(
+    EstimateRequest(spec=parse_spec({**SPEC, "data": "node:/x"})), (), Experience()
+)
+
+
+def test_an_estimate_of_a_model_is_one_gpu_with_one_sequence_unless_changed(sdk, api):
+    api.on("POST", "/estimates", ok(ESTIMATE))
+    found = sdk.call(lambda client: client.estimate("gpt2", gpu="A100", gpus=2, zero_stage=3))
+    assert found == ESTIMATE
+    body = json.loads(api.requests[0].content)
+    assert body["spec"]["model"] == "gpt2"
+    assert body["gpu"] == "A100"
+    assert body["overrides"] == {"gpus": 2, "zero_stage": 3, "gradient_accumulation_steps": 1}
+
+
+def test_an_estimate_of_a_job_keeps_its_batch(sdk, api, tmp_path):
+    (tmp_path / "a.txt").write_text("x")
+    api.on("POST", "/estimates", ok(ESTIMATE))
+    sdk.call(lambda client: client.estimate({**SPEC, "data": str(tmp_path / "a.txt")}))
+    body = json.loads(api.requests[0].content)
+    assert (body["spec"]["global_batch_size"], body["overrides"]) == (8, {})
+
+
+def test_a_wrong_override_is_said_before_anything_is_sent(sdk, api):
+    with pytest.raises(InvalidSpec, match="did you mean 'zero_stage'"):
+        sdk.call(lambda client: client.estimate("gpt2", zero_stag=3))
+    assert api.requests == []
 
 
 def test_pages_are_hidden(sdk, api):

@@ -32,6 +32,7 @@ from frenzy_gateway.service import GatewayService
 from frenzy_gateway.sse import Followers
 from frenzy_shared.errors import BadRequest, FieldProblem, FrenzyError, NotFound
 from frenzy_shared.messages import http
+from frenzy_shared.messages.estimate import EstimateRequest
 from frenzy_shared.messages.projects import ProjectSettings
 from frenzy_shared.messages.spec import JobSpec
 from frenzy_shared.telemetry import Telemetry
@@ -55,6 +56,7 @@ _ROUTERS = (
 # Bodies that are read by hand, and the one that every error has.
 _EXTRA_SCHEMAS: list[tuple[type[BaseModel], JsonSchemaMode]] = [
     (JobSpec, "validation"),
+    (EstimateRequest, "validation"),
     (http.TokenRequest, "validation"),
     (http.NodeTokenRequest, "validation"),
     (http.EnrolRequest, "validation"),

@@ -13,6 +13,7 @@ from frenzy_gateway.jsonbody import parse_json
 from frenzy_gateway.problems import RequestTimeout, UnsupportedMediaType
 from frenzy_shared.errors import FieldProblem, InvalidSpec, PayloadTooLarge
 from frenzy_shared.messages.base import Wire
+from frenzy_shared.messages.estimate import EstimateRequest
 from frenzy_shared.messages.spec import JobSpec, invalid_spec, parse_spec
 from frenzy_shared.units import MIB
 
@@ -25,6 +26,14 @@ W = TypeVar("W", bound=Wire)
 async def read_spec(request: Request) -> JobSpec:
     """Read a job specification; every wrong field is named."""
     return parse_spec(await _read_json(request))
+
+
+async def read_estimate(request: Request) -> EstimateRequest:
+    """Read what an estimate is asked for; every wrong field is named."""
+    try:
+        return EstimateRequest.model_validate(await _read_json(request))
+    except ValidationError as error:
+        raise invalid_spec(error, EstimateRequest) from None
 
 
 async def read_model(request: Request, kind: type[W]) -> W:

@@ -1,10 +1,11 @@
-"""Plans: a dry run, without side effects."""
+"""Plans and estimates: dry runs, without side effects."""
 
 from fastapi import Request
 
 from frenzy_gateway.api.access import Service, Viewer, api_router
-from frenzy_gateway.api.body import json_request, read_spec
+from frenzy_gateway.api.body import json_request, read_estimate, read_spec
 from frenzy_shared.messages import http
+from frenzy_shared.messages.estimate import EstimateRequest, EstimateView
 from frenzy_shared.messages.spec import JobSpec
 
 router = api_router("plans")
@@ -23,3 +24,14 @@ async def make_plans(
     Plans are the same for every ``project``: a cluster's devices belong to all of them.
     """
     return await service.plan(await read_spec(request))
+
+
+@router.post("/estimates", openapi_extra=json_request(EstimateRequest))
+async def make_estimate(request: Request, service: Service, _: Viewer) -> EstimateView:
+    """Say what one exact configuration takes: memory by term and moment, RAM, disk and speed.
+
+    The configuration is what the job's specification pins, changed by ``overrides``; what neither
+    fixes: one GPU, ZeRO-1, the whole share of a GPU as micro-batch, no checkpointing, and the best
+    precision of the GPU. Nothing is stored.
+    """
+    return await service.estimate(await read_estimate(request))

@@ -4,11 +4,12 @@ from dataclasses import dataclass, replace
 
 from frenzy_marp.core.candidates import precision_of
 from frenzy_marp.core.deepspeed_config import bucket_elements
+from frenzy_marp.core.learning_errors import NOTHING_LEARNED, Correction
 from frenzy_marp.core.memory.analytical import predict_moments, predict_peak
 from frenzy_marp.core.memory.estimate import DeviceTraits, estimate
 from frenzy_marp.core.memory.predictor import Peak
 from frenzy_shared.catalog.gpus import GpuModel, all_gpus
-from frenzy_shared.domain.model import TrainingSetup
+from frenzy_shared.domain.model import Pins, TrainingSetup
 from frenzy_shared.domain.plan import (
     ActivationCheckpointing,
     MemoryEstimate,
@@ -38,7 +39,12 @@ def exact_plan(setup: TrainingSetup, gpu: GpuModel | None) -> ParallelismPlan:
     Raises:
         InvalidSpec: the pins cannot make up the global batch, or the GPU lacks the precision.
     """
-    pins, batch = setup.pins, setup.global_batch_size
+    bucket = bucket_elements(setup.model)
+    return pinned_plan(setup.pins, setup.global_batch_size, gpu, bucket=bucket)
+
+
+def pinned_plan(pins: Pins, batch: int, gpu: GpuModel | None, *, bucket: int) -> ParallelismPlan:
+    """Return the plan that pins describe for ``batch`` sequences a step; see ``exact_plan``."""
     devices = pins.device_count or 1
     share, left_over = divmod(batch, devices)
     if left_over or not share:
@@ -55,20 +61,38 @@ def exact_plan(setup: TrainingSetup, gpu: GpuModel | None) -> ParallelismPlan:
         pipeline=1,
         micro_batch_size=micro_batch,
         gradient_accumulation_steps=share // micro_batch,
-        precision=_precision(setup, gpu),
+        precision=_precision(pins, gpu),
         activation_checkpointing=pins.activation_checkpointing or ActivationCheckpointing.NONE,
-        reduce_bucket_elements=bucket_elements(setup.model),
+        reduce_bucket_elements=bucket,
     )
 
 
-def breakdown(setup: TrainingSetup, plan: ParallelismPlan, gpu: GpuModel | None) -> Breakdown:
-    """Predict the memory of a plan on ``gpu``, or on any CUDA device."""
+def breakdown(
+    setup: TrainingSetup,
+    plan: ParallelismPlan,
+    gpu: GpuModel | None,
+    learned: Correction = NOTHING_LEARNED,
+) -> Breakdown:
+    """Predict the memory of a plan on ``gpu``, or on any CUDA device.
+
+    What was ``learned`` changes the whole, not the moments.
+    """
     cuda = gpu is None or not gpu.emulated
     asked = (setup.model, setup.attention, setup.sequence_length, plan)
     single = setup.optimizer_steps == 1
     peak = predict_peak(*asked, cuda=cuda, single_step=single)
     moments = predict_moments(*asked, cuda=cuda, single_step=single)
-    return Breakdown(plan, estimate(peak, _traits(gpu, plan)), tuple(moments))
+    memory = estimate(peak, device_traits(gpu, plan), correction=learned)
+    return Breakdown(plan, memory, tuple(moments))
+
+
+def measured_breakdown(
+    moments: tuple[Peak, ...], plan: ParallelismPlan, gpu: GpuModel | None, mode: str
+) -> Breakdown:
+    """Return the breakdown of a plan whose moments something else than the formulas found."""
+    highest = max(moments, key=lambda moment: moment.allocated)
+    memory = replace(estimate(highest, device_traits(gpu, plan)), mode=mode)
+    return Breakdown(plan, memory, moments)
 
 
 def smallest_cards(setup: TrainingSetup, plan: ParallelismPlan, limit: int) -> tuple[GpuModel, ...]:
@@ -81,26 +105,34 @@ def smallest_cards(setup: TrainingSetup, plan: ParallelismPlan, limit: int) -> t
         cuda=True,
         single_step=setup.optimizer_steps == 1,
     )
-    pins = replace(setup.pins, precision=plan.precision)
+    return cards_holding(peak, setup.pins, plan, limit)
+
+
+def cards_holding(
+    peak: Peak, pins: Pins, plan: ParallelismPlan, limit: int
+) -> tuple[GpuModel, ...]:
+    """Return the smallest GPUs of the catalogue that have a plan's precision and hold its peak."""
+    pins = replace(pins, precision=plan.precision)
     holding = [
         gpu
         for gpu in all_gpus()
         if precision_of(gpu, pins) is not None
-        and estimate(peak, _traits(gpu, plan)).required.high <= gpu.memory_bytes
+        and estimate(peak, device_traits(gpu, plan)).required.high <= gpu.memory_bytes
     ]
     return tuple(sorted(holding, key=lambda gpu: gpu.memory_bytes)[:limit])
 
 
-def _precision(setup: TrainingSetup, gpu: GpuModel | None) -> Precision:
+def _precision(pins: Pins, gpu: GpuModel | None) -> Precision:
     if gpu is None:
-        return setup.pins.precision or Precision.BF16
-    found = precision_of(gpu, setup.pins)
+        return pins.precision or Precision.BF16
+    found = precision_of(gpu, pins)
     if found is None:
-        raise InvalidSpec(f"{gpu.name} does not compute in {setup.pins.precision}")
+        raise InvalidSpec(f"{gpu.name} does not compute in {pins.precision}")
     return found
 
 
-def _traits(gpu: GpuModel | None, plan: ParallelismPlan) -> DeviceTraits:
+def device_traits(gpu: GpuModel | None, plan: ParallelismPlan) -> DeviceTraits:
+    """Return what surrounds a plan's tensors on ``gpu``, or on any CUDA device."""
     return DeviceTraits(
         emulated=gpu is not None and gpu.emulated,
         compute_capability=_ANY_CAPABILITY if gpu is None else gpu.compute_capability,

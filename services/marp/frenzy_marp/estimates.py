@@ -1,0 +1,108 @@
+"""Answer what one exact configuration takes, on a GPU of this cluster or of the catalogue."""
+
+from frenzy_marp.core.breakdown import breakdown, device_traits, exact_plan, smallest_cards
+from frenzy_marp.core.candidates import gpu_model
+from frenzy_marp.core.frenzy_2024 import published_peak
+from frenzy_marp.core.host import host_estimate
+from frenzy_marp.core.learning import Experience, Lessons
+from frenzy_marp.core.learning_errors import Correction
+from frenzy_marp.core.memory.estimate import oom_probability
+from frenzy_marp.core.refusals import pinned, unsupported_degrees
+from frenzy_marp.core.speed import estimate_speed, pace
+from frenzy_marp.learning import framework_of
+from frenzy_shared.catalog.gpus import GpuModel, named_gpu
+from frenzy_shared.domain.cluster import KindSummary
+from frenzy_shared.domain.model import TrainingSetup
+from frenzy_shared.domain.plan import ParallelismPlan, SpeedEstimate
+from frenzy_shared.errors import InvalidSpec
+from frenzy_shared.messages.estimate import (
+    EstimateRequest,
+    EstimateView,
+    MomentView,
+    overridden,
+)
+from frenzy_shared.messages.setup import training_setup
+
+_CARDS = 3  # that are named when none was asked for
+_NODE_DEVICES = 8  # of a GPU that the cluster lacks
+
+
+def estimate_view(
+    request: EstimateRequest, kinds: tuple[KindSummary, ...], experience: Experience
+) -> EstimateView:
+    """Return what the configuration takes, with what finished runs have taught about it.
+
+    Raises:
+        InvalidSpec: the pins contradict each other or the GPU, or no GPU has that name.
+        InvalidModelConfig: the model is impossible.
+    """
+    spec = overridden(request.spec, request.overrides)
+    setup = training_setup(spec)
+    for refused in unsupported_degrees(setup.pins):
+        raise InvalidSpec(f"{refused.pin}: {refused.reason}")
+    kind = None if request.gpu is None else _kind(request.gpu, kinds)
+    gpu = None if kind is None else gpu_model(kind)
+    plan = exact_plan(setup, gpu)
+    lessons = Lessons(experience, setup, framework_of(spec))
+    memory_learned, time_learned = lessons.about(
+        plan, kind.kind if kind else "", emulated=gpu is not None and gpu.emulated
+    )
+    found = breakdown(setup, plan, gpu, memory_learned)
+    capacity = kind.memory_bytes or None if kind else None
+    expected = found.memory.allocated.expected
+    traits = device_traits(gpu, plan)
+    smallest = smallest_cards(setup, plan, _CARDS) if gpu is None else ()
+    return EstimateView(
+        parameters=setup.model.num_parameters,
+        sequence_length=setup.sequence_length,
+        plan=plan,
+        memory=found.memory,
+        frenzy_2024_bytes=published_peak(
+            setup.model,
+            sequence_length=setup.sequence_length,
+            micro_batch_size=plan.micro_batch_size,
+        ),
+        moments=tuple(
+            MomentView(moment=peak.moment, allocated=peak.allocated, terms=peak.terms)
+            for peak in found.moments
+        ),
+        gpu=kind.kind if kind else None,
+        capacity_bytes=capacity,
+        fits=None if capacity is None else found.memory.required.high <= capacity,
+        oom_probability=None
+        if capacity is None
+        else oom_probability(expected, capacity, traits, memory_learned),
+        smallest_gpus=tuple(card.name for card in smallest),
+        pinned=pinned(setup.pins),
+        host=host_estimate(setup, plan, emulated=traits.emulated, allocated=expected),
+        speed=_speed(setup, plan, kind, gpu, time_learned),
+    )
+
+
+def _kind(name: str, kinds: tuple[KindSummary, ...]) -> KindSummary:
+    """Return a kind of the cluster, else what a node of such cards would be."""
+    present = next((kind for kind in kinds if kind.kind == name), None)
+    if present is not None:
+        return present
+    gpu = named_gpu(name)
+    return KindSummary(
+        kind=gpu.name,
+        memory_bytes=gpu.memory_bytes,
+        compute_capability=gpu.compute_capability,
+        emulated=gpu.emulated,
+        relative_speed=1.0,
+        node_counts=(_NODE_DEVICES,),
+    )
+
+
+def _speed(
+    setup: TrainingSetup,
+    plan: ParallelismPlan,
+    kind: KindSummary | None,
+    gpu: GpuModel | None,
+    learned: Correction,
+) -> SpeedEstimate | None:
+    if kind is None or gpu is None:
+        return None
+    ready = pace(setup, kind, gpu, plan.precision, plan.reduce_bucket_elements)
+    return estimate_speed(setup, plan, kind, gpu, ready, correction=learned)
