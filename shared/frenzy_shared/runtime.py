@@ -54,7 +54,7 @@ async def run_until_stopped(*loops: Loop, stop: asyncio.Event | None = None) -> 
 async def every(
     period_s: float,
     stop: asyncio.Event,
-    action: Callable[[], Awaitable[None]],
+    action: Callable[[], Awaitable[object]],
     *,
     wake: asyncio.Event | None = None,
 ) -> None:

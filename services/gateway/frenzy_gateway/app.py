@@ -6,16 +6,19 @@ from contextlib import AsyncExitStack
 
 from frenzy_gateway.adapters.server import listen, serve
 from frenzy_gateway.api.application import build_api
+from frenzy_gateway.collection import Collection
 from frenzy_gateway.service import GatewayService
 from frenzy_gateway.settings import GatewaySettings
 from frenzy_shared.auth import ALL_PROJECTS, Role, parse_token, token_record
+from frenzy_shared.blobs.directory import DirectoryBlobStore
 from frenzy_shared.blobs.open import open_blob_store
+from frenzy_shared.blobs.port import BlobStore
 from frenzy_shared.bus.nats import NatsBus
 from frenzy_shared.bus.nats_connection import bus_access
 from frenzy_shared.bus.nats_permissions import BusRole, connection_name
 from frenzy_shared.clock import RandomIds, SystemClock
 from frenzy_shared.errors import Misconfigured
-from frenzy_shared.runtime import run_until_stopped
+from frenzy_shared.runtime import every, run_until_stopped
 from frenzy_shared.state.port import StateStore
 from frenzy_shared.state.redis import RedisStore
 from frenzy_shared.telemetry import configure
@@ -39,10 +42,11 @@ async def run(settings: GatewaySettings) -> None:
         stack.push_async_callback(bus.close)
         await bus.verify_streams()
         await _store_admin_token(state, settings, clock.now_ms())
+        blobs = open_blob_store(settings.blob_location)
         service = GatewayService(
             state=state,
             bus=bus,
-            blobs=open_blob_store(settings.blob_location),
+            blobs=blobs,
             clock=clock,
             ids=ids,
             settings=settings,
@@ -65,8 +69,20 @@ async def run(settings: GatewaySettings) -> None:
                 drain_s=settings.drain_s,
                 certificate=settings.certificate,
             ),
+            lambda stop: _collect(state, blobs, settings, stop),
             stop=stop,
         )
+
+
+async def _collect(
+    state: StateStore, blobs: BlobStore, settings: GatewaySettings, stop: asyncio.Event
+) -> None:
+    """Remove unneeded blobs until ``stop``; a store of blobs elsewhere has its own keeper."""
+    if not isinstance(blobs, DirectoryBlobStore):
+        await stop.wait()
+        return
+    collection = Collection(state=state, blobs=blobs, keep_s=settings.retention_blobs_s)
+    await every(settings.collect_s, stop, collection.look)
 
 
 async def _store_admin_token(state: StateStore, settings: GatewaySettings, now_ms: int) -> None:

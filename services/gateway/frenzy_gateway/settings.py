@@ -57,6 +57,10 @@ class GatewaySettings(ServiceSettings):
     """Most unpublished outbox entries before submissions get 503."""
     max_memory_ratio: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Used share of the store's memory above which submissions get 503."""
+    retention_blobs_s: Annotated[float, Field(ge=60)] = 86_400.0
+    """Blobs that no job names go when nobody asked for them for so long."""
+    collect_s: Seconds = 3600.0
+    """Between two looks at blobs; what two looks in a row found unneeded goes."""
     drain_s: Annotated[float, Field(ge=0, le=5)] = 0.5
     """At a stop: how long to serve on while readiness already says no."""
 

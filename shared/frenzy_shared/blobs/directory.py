@@ -1,7 +1,10 @@
 """Blobs as files of one directory: ``sha256/<first two>/<64 hex>``, shared by many processes."""
 
 import asyncio
+import contextlib
 import hashlib
+import os
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -56,8 +59,20 @@ class DirectoryBlobStore:
         await write_file(self.open(digest), target)
 
     async def exists(self, digest: str) -> bool:
-        """Tell whether the digest is stored."""
-        return await asyncio.to_thread(self._path(digest).is_file)
+        """Tell whether the digest is stored; that somebody asked keeps it from being collected."""
+        return await asyncio.to_thread(_touch, self._path(digest))
+
+    async def unused(self, seconds: float) -> list[str]:
+        """Return the digests that nobody stored or asked for in ``seconds``.
+
+        What writers left behind that died longer ago than that is removed.
+        """
+        return await asyncio.to_thread(self._unused, time.time() - seconds)
+
+    async def remove(self, digest: str, *, unused_s: float) -> bool:
+        """Remove a blob unless somebody asked for it within ``unused_s``."""
+        path, before = self._path(digest), time.time() - unused_s
+        return await asyncio.to_thread(_remove_older, path, before)
 
     async def size(self, digest: str) -> int:
         """Return the size in bytes."""
@@ -67,6 +82,40 @@ class DirectoryBlobStore:
             raise BlobMissing(f"no blob {digest}") from None
         return status.st_size
 
+    def _unused(self, before: float) -> list[str]:
+        for leftover in self._root.glob("*/.tmp-*"):
+            _remove_older(leftover, before)
+        return sorted(
+            f"sha256:{path.name}"
+            for path in self._root.glob("sha256/??/*")
+            if not path.name.startswith(".") and _is_older(path, before)
+        )
+
     def _path(self, digest: str) -> Path:
         name = hex_of(digest)
         return self._root / "sha256" / name[:2] / name
+
+
+def _touch(path: Path) -> bool:
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    except PermissionError:  # a node that only reads
+        return path.is_file()
+    return True
+
+
+def _is_older(path: Path, before: float) -> bool:
+    try:
+        return path.stat().st_mtime < before
+    except FileNotFoundError:
+        return False
+
+
+def _remove_older(path: Path, before: float) -> bool:
+    if not _is_older(path, before):
+        return False
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    return True

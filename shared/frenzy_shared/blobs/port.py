@@ -34,3 +34,15 @@ class BlobStore(Protocol):
     async def size(self, digest: str) -> int:
         """Return the size in bytes."""
         ...
+
+
+class CollectableBlobs(Protocol):
+    """Blobs whose owner can remove those that nobody needs."""
+
+    async def unused(self, seconds: float) -> list[str]:
+        """Return the digests that nobody stored or asked for (``exists``) in ``seconds``."""
+        ...
+
+    async def remove(self, digest: str, *, unused_s: float) -> bool:
+        """Remove a blob unless somebody asked for it within ``unused_s``."""
+        ...
