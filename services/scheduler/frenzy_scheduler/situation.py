@@ -116,11 +116,16 @@ class Look:
 
         Placed jobs are read only to look ``ahead``, for strategies that do, and where quotas are.
         """
-        waiting, terms = await asyncio.gather(self.store.jobs_in(_QUEUED), self.sharing.terms())
+        terms = await self.sharing.terms()
         looks_ahead = ahead or isinstance(self.policy, Allocator)
-        placed = await self.store.jobs_in(PLACED) if looks_ahead or terms.limited else ()
+        found = await self.store.jobs_in(PLACED) if looks_ahead or terms.limited else ()
+        # In this order: a job that is queued again between the two is seen twice, never missed.
+        waiting = await self.store.jobs_in(_QUEUED)
+        again = {record.id for record in waiting}
+        placed = [record for record in found if record.id not in again]
         leaving = [record for record in placed if self._stops and _gives_back(record)]
-        held = [record for record in placed if record not in leaving]
+        gone = {record.id for record in leaving}
+        held = [record for record in placed if record.id not in gone]
         cluster, returning = _as_if_given_back(await self.store.cluster(), leaving)
         around = _Surroundings(
             nodes=cluster.nodes,

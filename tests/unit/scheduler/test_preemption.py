@@ -25,6 +25,11 @@ async def train(bench, job, *, attempt=1, step=None):
 
 
 async def save_and_go(bench, job, *, attempt=1, step=None, node="n1"):
+    await tell_that_it_went(bench, job, attempt=attempt, step=step, node=node)
+    await bench.turn()
+
+
+async def tell_that_it_went(bench, job, *, attempt=1, step=None, node="n1"):
     """What ranks and node do on SIGTERM: a checkpoint, exit 143, clean."""
     agent = bench.agents[node]
     if step is not None:
@@ -33,7 +38,7 @@ async def save_and_go(bench, job, *, attempt=1, step=None, node="n1"):
     await agent.say(EvidenceKind.EXITED, job, attempt, outcomes=(outcome,))
     agent.held[job, attempt] = AttemptPhase.CLEAN
     await agent.say(EvidenceKind.CLEAN, job, attempt)
-    await bench.turn()
+    await bench.quiet()
 
 
 @pytest.fixture
@@ -184,3 +189,22 @@ async def test_a_leader_that_takes_over_finds_the_same_plan(bench):
     bench.scheduler._take_over()
     await save_and_go(bench, "long", step=110)
     assert await bench.state("short") == "RESERVED"
+
+
+async def test_a_job_that_is_queued_again_during_a_look_is_seen_once(bench, monkeypatch):
+    """Missed, its devices would be anybody's for one cycle."""
+    await bench.queue("short", ONE, max_steps=50)
+    await bench.turn()
+    read = bench.store.jobs_in
+
+    async def read_then_race(states):
+        found = await read(states)
+        if await bench.state("long") == "STOPPING":
+            await tell_that_it_went(bench, "long", step=110)
+        return found
+
+    monkeypatch.setattr(bench.store, "jobs_in", read_then_race)
+    situation = await bench.scheduler._look.at_everything()
+    assert sorted(job.id for job in situation.queue) == ["long", "short"]
+    assert situation.records["long"].state == "QUEUED"
+    assert situation.returning == {}
