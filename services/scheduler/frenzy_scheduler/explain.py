@@ -8,6 +8,7 @@ from frenzy_scheduler.alternatives import Alternatives
 from frenzy_scheduler.core.counterfactual import Relaxed, counterfactuals
 from frenzy_scheduler.core.decisions import Hold, Strategy
 from frenzy_scheduler.core.pending import explain
+from frenzy_scheduler.core.question import Question
 from frenzy_scheduler.documents import Documents
 from frenzy_scheduler.forecasting import Forecasting, Outlook
 from frenzy_shared.domain.ids import JobId, ProjectName
@@ -58,6 +59,11 @@ class Explain:
             entries=tuple(_entry(hold, outlook) for hold in holds[: request.limit]),
             basis=outlook.basis,
         )
+
+    async def question(self) -> Question:
+        """Return what a cycle would be asked now."""
+        outlook = await self.forecasting.outlook()
+        return outlook.situation.question(self.policy, outlook.now_ms)
 
     async def _queued(self, record: JobRecord) -> ExplainReply:
         outlook = await self.forecasting.outlook(record)

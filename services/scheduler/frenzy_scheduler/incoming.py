@@ -108,14 +108,15 @@ class Incoming:
         return (await self.explain.queue(request)).encode()
 
     async def record(self, message: Message) -> bytes | None:
-        """Answer with the last cycles if this replica leads: others have run none."""
+        """Answer with cycles if this replica leads: others have run none."""
         if not self.leadership.held:
             return None
         try:
             request = RecordRequest.decode(message.payload)
         except ValidationError as error:
             return RecordReply(error=f"not a question: {error}").encode()
-        return (await self.recorder.recording(request.cycles)).encode()
+        now = await self.explain.question()
+        return (await self.recorder.recording(request.cycles, now)).encode()
 
     async def _lift(self, evidence: Evidence, op: str) -> None:
         """Free devices that were quarantined when the node was lost: it is back, and clean."""

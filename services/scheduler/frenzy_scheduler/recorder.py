@@ -25,7 +25,7 @@ _PREFIX: Final = "cycle-"
 
 @dataclass(kw_only=True)
 class Recorder:
-    """Remembers cycles. ``folder`` None: in memory only; else the last ``keep`` files are there."""
+    """Remembers cycles. ``folder`` None: in memory only; else the last ``keep`` are files there."""
 
     folder: Path | None
     keep: int
@@ -40,11 +40,15 @@ class Recorder:
         if self.folder is not None:
             await asyncio.to_thread(self._file, self.folder, question, decisions)
 
-    async def recording(self, cycles: int) -> RecordReply:
-        """Return the last cycles, oldest first."""
-        last = list(self._last)[-cycles:]
-        if not last:
-            return RecordReply(error="no cycle has been run: nothing has waited for devices yet")
+    @property
+    def looks_ahead(self) -> bool:
+        """Tell whether cycles must be given the running jobs too, whatever the policy looks at."""
+        return self.folder is not None
+
+    async def recording(self, cycles: int, now: Question) -> RecordReply:
+        """Return what the cycle would decide ``now``, and before it the last ones that were run."""
+        decisions = await asyncio.to_thread(now.answer)
+        last = [*self._last, (now, decisions)][-cycles:]
         packed = await asyncio.to_thread(_packed, last)
         if len(packed) > _MOST_BYTES:
             size = f"{len(last)} cycles are {len(packed)} bytes, a message has {_MOST_BYTES}"

@@ -59,7 +59,7 @@ class Scheduling:
     async def _round(self) -> bool:
         """Decide once for everything; return whether a conflict calls for another round."""
         with self.telemetry.span("scheduler.cycle") as span:
-            situation = await self.look.at_everything()
+            situation = await self.look.at_everything(ahead=self.recorder.looks_ahead)
             cancelled = await self.dependents.cancel_broken(
                 situation.waiting, situation.dependencies
             )

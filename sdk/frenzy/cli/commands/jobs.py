@@ -263,7 +263,7 @@ def _why(job: JobView, pending: ExplainView, placed: str) -> Text:
     lines = [f"{job.id} {job.name} is {job.state}"]
     if pending.reason or pending.message:
         lines.append(": ".join(filter(None, (pending.reason, pending.message))))
-    if pending.nearest:
+    if pending.nearest and pending.nearest not in pending.message:
         lines.append(f"nearest: {pending.nearest}")
     if pending.position is not None and job.state not in TERMINAL:
         lines.append(f"position in the queue: {pending.position}")

@@ -25,13 +25,13 @@ def record(
     file: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write them.")
     ],
-    cycles: Annotated[int, typer.Option(min=1, max=100, help="The last so many.")] = 1,
+    cycles: Annotated[int, typer.Option(min=1, max=100, help="This one, and those before it.")] = 1,
     url: Url = None,
 ) -> None:
-    """Write what the scheduler decided last, and from what, into a file for `admin replay`.
+    """Write what the scheduler decides now, and from what, into a file for `admin replay`.
 
-    The scheduler remembers its last 8 cycles. With FRENZY_RECORD_CYCLES=<folder> it writes each
-    one itself.
+    With --cycles also what it decided before; it remembers 8 cycles. With
+    FRENZY_RECORD_CYCLES=<folder> it writes each one itself.
     """
     with Client(url) as client:
         data = client.record(cycles=cycles)

@@ -21,6 +21,8 @@ from frenzy_shared.units import format_duration
 
 _MOST: Final = 6  # of the answers
 _MOST_NODES: Final = 8  # of those that are away, each tried alone
+_MOST_SPARED: Final = 8  # ends that are tried whether they are needed
+_MOST_NAMED: Final = 2  # jobs in one sentence
 _HIGHEST_PRIORITY: Final = 100
 _AWAY: Final = frozenset({NodeState.SUSPECT, NodeState.LOST, NodeState.DRAINING})
 
@@ -94,27 +96,38 @@ def _pins(
 
 
 def _times(question: Question, job: QueuedJob) -> Iterator[Counterfactual]:
-    """Find the fewest running jobs, in the order of their predicted ends, that must end first."""
-    known = [(one, one.plan) for one in question.running]
-    ends = sorted(
-        (holds_for_s(running, plan, question.now_ms), running.id, running)
-        for running, plan in known
-        if plan is not None
-    )
-
-    def when_over(count: int) -> Question:
-        return _over(question, [running for _, _, running in ends[:count]])
-
-    fewest = _least(1, len(ends), lambda count: when_over(count).placement_of(job.id) is not None)
-    if fewest is None:
-        return
-    edited = when_over(fewest)
-    if (place := edited.placement_of(job.id)) is not None:
-        after_s, last, _ = ends[fewest - 1]
+    """Find few running jobs, those that are predicted to end first, whose devices would do."""
+    over = _in_time(question, job)
+    alone = not over
+    if alone:  # those ahead in the queue would take what they give back
+        question = replace(question, queue=[job])
+        over = _in_time(question, job)
+    edited = _over(question, [running for _, running in over])
+    if over and (place := edited.placement_of(job.id)) is not None:
+        after_s = over[-1][0]
         free = f"{len(place.placement.devices)} x {place.placement.kind} free"
-        others = f", after {fewest - 1} other{'s' if fewest > 2 else ''}" if fewest > 1 else ""
-        when = f"in ~{format_duration(after_s)} (job {last} is predicted to end{others})"
-        yield _found(What.TIME, f"would start with {free} {when}", place, edited, after_s)
+        ends = _predicted_ends([running.id for _, running in over])
+        ahead = ", if no job ahead of it waited then" if alone else ""
+        text = f"would start with {free} in ~{format_duration(after_s)} ({ends}){ahead}"
+        yield _found(What.TIME, text, place, edited, after_s)
+
+
+def _in_time(question: Question, job: QueuedJob) -> list[tuple[float, RunningJob]]:
+    """Return jobs after whose ends the cycle starts a job, with the seconds; empty: none do."""
+    kinds = {plan.kind for plan in job.plans}
+    known = [(one, one.plan) for one in question.running if one.placement.kind in kinds]
+    ends = [(holds_for_s(one, plan, question.now_ms), one) for one, plan in known if plan]
+    ends.sort(key=lambda end: (end[0], end[1].id))
+
+    def works(some: Sequence[tuple[float, RunningJob]]) -> bool:
+        return _over(question, [one for _, one in some]).placement_of(job.id) is not None
+
+    count = _least(1, len(ends), lambda count: works(ends[:count]))
+    over = ends[:count] if count is not None else []
+    for end in over[:-1][:_MOST_SPARED]:  # others may have freed what nobody needed
+        rest = [one for one in over if one is not end]
+        over = rest if works(rest) else over
+    return over
 
 
 def _line(question: Question, job: QueuedJob) -> Iterator[Counterfactual]:
@@ -155,6 +168,14 @@ def _nodes(question: Question, job: QueuedJob) -> Iterator[Counterfactual]:
         if (place := edited.placement_of(job.id)) is not None:
             text = f"would start now if node {node.id} ({node.state}, {devices_of(node)}) were UP"
             yield _found(What.NODE, text, place, edited)
+
+
+def _predicted_ends(jobs: Sequence[JobId]) -> str:
+    named, more = jobs[:_MOST_NAMED], len(jobs) - _MOST_NAMED
+    if len(jobs) == 1:
+        return f"job {jobs[0]} is predicted to end"
+    rest = f" and {more} more" if more > 0 else ""
+    return f"jobs {', '.join(named)}{rest} are predicted to end"
 
 
 def _found(

@@ -22,8 +22,7 @@ class Luck:
     """The luck of future ``number``.
 
     ``sigma`` is that of the logarithm of a real step time over the predicted one, independent for
-    each (job, plan); ``early_end_share`` the share of jobs that end at a uniform point of what is
-    left of them.
+    each (job, plan); ``early_end_share`` the share of jobs that end somewhere in their work.
     """
 
     def __init__(self, seed: int, number: int, *, sigma: float, early_end_share: float) -> None:
@@ -35,10 +34,14 @@ class Luck:
         """Return a job's real step time with a plan over the predicted one."""
         return math.exp(self._sigma * _NORMAL.inv_cdf(self._uniform(f"{job}/{plan}")))
 
-    def over_at(self, job: str) -> float:
-        """Return the share of a job's work that is still left when it ends; mostly none."""
+    def over_at(self, job: str, done: float = 0.0) -> float:
+        """Return the share of what is left of a job that it never does; mostly none.
+
+        ``done`` is the share of its work that it has done without ending early.
+        """
+        early = self._early * (1 - done) / (1 - self._early * done)
         chance = self._uniform(job)
-        return chance / self._early if chance < self._early else 0.0
+        return chance / early if chance < early else 0.0
 
     def interval_s(self, per_s: float) -> float:
         """Return the time to the next submission."""

@@ -51,12 +51,13 @@ class Voyage:
             return False
         plan, progress = given.plan, given.progress
         left_s, starting_s = holds_for_s(given, plan, self._now_ms), 0.0
+        age_s = max(self._now_ms - given.placed_ms, 0) / 1000
+        self._over_at = self._luck.over_at(self.id, age_s / max(age_s + left_s, _LEAST_S))
         if progress.step_s is not None:
             self._errors[plan.id] = progress.step_s / plan.speed.step_s
         else:
             left_s *= self._error(plan)
             if progress.steps_left is not None:
-                age_s = (self._now_ms - given.placed_ms) / 1000
                 starting_s = max(start_s - age_s, 0.0)
         self._run(given.placement, left_s, starting_s)
         self.plan = plan
