@@ -22,6 +22,7 @@ from frenzy_shared.messages.http import (
     NodeTokenView,
     NodeView,
     QueueView,
+    ReadinessView,
     VersionView,
 )
 from frenzy_shared.messages.projects import ProjectSettings, ProjectView
@@ -193,6 +194,10 @@ class Client:
         """Throw a dead letter away."""
         return self._io.run(operations.settle_dead_letter(self._retry, letter, how="drop"))
 
+    def readiness(self) -> ReadinessView:
+        """Return what works on the server, and what does not."""
+        return self._io.run(operations.readiness(self._retry))
+
     def version(self) -> VersionView:
         """Return the server's version."""
         return self._io.run(operations.version(self._retry))
@@ -358,6 +363,10 @@ class AsyncClient:
     async def drop_dead_letter(self, letter: int) -> DeadLetterView:
         """Throw a dead letter away."""
         return await self._io.run(operations.settle_dead_letter(self._retry, letter, how="drop"))
+
+    async def readiness(self) -> ReadinessView:
+        """Return what works on the server, and what does not."""
+        return await self._io.run(operations.readiness(self._retry))
 
     async def version(self) -> VersionView:
         """Return the server's version."""

@@ -20,7 +20,7 @@ _BUSY: Final = frozenset({429, 502, 503, 504})  # nothing was accepted: try agai
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request below ``/api/v1``. At most one of ``json`` and ``file`` is the body.
+    """One request below ``root``. At most one of ``json`` and ``file`` is the body.
 
     Every call that the SDK makes may be repeated: reads, content-addressed uploads, submits with
     an idempotency key, cancels.
@@ -33,6 +33,7 @@ class Call:
     json: Any = None
     file: Path | None = None
     patience_s: float = 30.0  # how long the server may be silent
+    root: str = "/api/v1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

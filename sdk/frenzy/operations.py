@@ -27,6 +27,7 @@ from frenzy_shared.messages.http import (
     NodeView,
     PlanResult,
     QueueView,
+    ReadinessView,
     SeriesView,
     Timeline,
     TimelineEntry,
@@ -304,6 +305,13 @@ def settle_dead_letter(retry: Retry, letter: int, *, how: str) -> Operation[Dead
     """Send a dead letter's message again (``replay``), or throw it away (``drop``)."""
     call = Call(method="POST", path=f"/admin/dlq/{letter}:{how}")
     return _decode(DeadLetterView, (yield from exchange(call, retry)))
+
+
+def readiness(retry: Retry) -> Operation[ReadinessView]:
+    """Ask what works; a server that accepts nothing says so too."""
+    call = Call(method="GET", path="/readyz", root="")
+    answer = yield from exchange(call, retry, accept=frozenset({503}))
+    return _decode(ReadinessView, answer)
 
 
 def version(retry: Retry) -> Operation[VersionView]:

@@ -126,7 +126,7 @@ async def _chunks(path: Path) -> AsyncGenerator[bytes, None]:
 def _arguments(call: Call, timeout: httpx.Timeout) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "method": call.method,
-        "url": f"/api/v1{call.path}",
+        "url": f"{call.root}{call.path}",
         "params": list(call.query),
         "headers": dict(call.headers),
         "timeout": timeout,

@@ -18,6 +18,7 @@ from frenzy.local.layout import Layout, default_layout
 from frenzy.local.options import DEFAULT_PORT, has_nvidia_gpus
 from frenzy.local.ports import require_free
 from frenzy_shared.errors import FrenzyError
+from frenzy_shared.messages.http import SAFE_MODE, CheckView
 from frenzy_shared.units import GIB, format_bytes
 
 _LOW_DISK_BYTES: Final = 5 * GIB
@@ -167,12 +168,24 @@ def _credentials() -> Check:
 
 
 def _server() -> Check:
+    wrong: list[CheckView] = []
+
     def look() -> str:
         with Client(retry=Retry(attempts=1)) as client:
             nodes = client.nodes()
+            wrong.extend(check for check in client.readiness().checks if not check.ok)
             return f"{client.url} answers, {len(nodes)} nodes"
 
-    return _checked("server", look, otherwise=Verdict.WARN)
+    found = _checked("server", look, otherwise=Verdict.WARN)
+    if not wrong:
+        return found
+    names = {check.name for check in wrong}
+    return Check(
+        name="server",
+        verdict=Verdict.FAIL,
+        detail="; ".join(f"{check.name}: {check.detail}" for check in wrong),
+        remedy="frenzy admin reconcile" if SAFE_MODE in names else "",
+    )
 
 
 def _checked(name: str, look: Callable[[], str], *, otherwise: Verdict = Verdict.FAIL) -> Check:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from frenzy_shared.bus.port import Bus
 from frenzy_shared.errors import Misconfigured, Unavailable
-from frenzy_shared.messages.http import CheckView, ReadinessView
+from frenzy_shared.messages.http import SAFE_MODE, CheckView, ReadinessView
 from frenzy_shared.state.port import StateStore
 from frenzy_shared.state.records import in_safe_mode
 
@@ -30,7 +30,7 @@ class Readiness:
                 detail=f"{health.outbox_lag} events wait to be published",
             ),
             CheckView(
-                name="safe mode",
+                name=SAFE_MODE,
                 ok=not health.safe_mode,
                 detail=health.safe_mode and f"nothing starts or changes: {health.safe_mode}",
             ),

@@ -34,6 +34,9 @@ class Metrics:
         self._idle = _gauge(registry, "frenzy_idle_devices", "Devices without an owner", "kind")
         self._lag = Gauge("frenzy_outbox_lag", "Messages not yet published", registry=registry)
         self._leader = Gauge("frenzy_scheduler_leader", "1 on the leader", registry=registry)
+        self._safe_mode = Gauge(
+            "frenzy_safe_mode", "1 while the store's history is wrong", registry=registry
+        )
         self._moves = Counter(
             "frenzy_job_transitions",
             "Transitions made by this replica",
@@ -87,9 +90,10 @@ class Metrics:
         for kind, count in idle.items():
             self._idle.labels(kind=kind).set(count)
 
-    def led(self, *, leader: bool) -> None:
-        """Show whether this replica holds the lease."""
+    def led(self, *, leader: bool, safe_mode: bool) -> None:
+        """Show whether this replica holds the lease, and whether it may build on the store."""
         self._leader.set(leader)
+        self._safe_mode.set(safe_mode)
 
 
 def _gauge(registry: CollectorRegistry, name: str, text: str, label: str) -> Gauge:

@@ -336,7 +336,7 @@ class Scheduler:
 
     async def _lead(self) -> None:
         await self.leadership.renew()
-        self._metrics.led(leader=self.leadership.held)
+        self._metrics.led(leader=self.leadership.held, safe_mode=bool(self._safe_mode.why))
 
     async def _schedule(self) -> None:
         if self._in_charge:

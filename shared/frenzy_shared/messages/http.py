@@ -1,7 +1,7 @@
 """Bodies of the HTTP API, shared by the gateway and the SDK. Times are RFC 3339, UTC."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from frenzy_shared.domain.job import JobState
 from frenzy_shared.domain.plan import PlanSet, ResourcePlan
@@ -78,6 +78,17 @@ class JobList(Wire):
 
     jobs: tuple[JobView, ...]
     next_page_token: str = ""
+
+
+class ArrayView(Wire):
+    """An array's jobs, by index. ``created``: at least one of them was not there before.
+
+    The answer to a cancel lists the jobs that were not over.
+    """
+
+    id: str
+    jobs: tuple[str, ...]
+    created: bool
 
 
 class TimelineEntry(Wire):
@@ -223,6 +234,9 @@ class SeriesView(Wire):
     """A job's kept training metrics, oldest first; each point is a ``v1.TrainingPoint``."""
 
     points: tuple[dict[str, Any], ...]
+
+
+SAFE_MODE: Final = "safe mode"  # the check that says whether anything may change
 
 
 class CheckView(Wire):

@@ -1,0 +1,34 @@
+"""``frenzy doctor`` about a running server: what it cannot do at present, and why."""
+
+import httpx
+from tests.support.api import node_list, ok
+
+from frenzy.local import doctor
+from frenzy_shared.messages.http import SAFE_MODE, CheckView, ReadinessView
+
+
+def server_check(cli, *wrong, status=200):
+    checks = (CheckView(name="store", ok=True), *wrong)
+    view = ReadinessView(status="degraded" if wrong else "ready", checks=checks)
+    cli.api.on("GET", "/nodes", ok(node_list()))
+    cli.api._answers["GET", "/readyz"] = [httpx.Response(status, content=view.encode())]
+    return doctor._server()
+
+
+def test_a_server_that_works(cli):
+    check = server_check(cli)
+    assert (check.verdict, check.remedy) == (doctor.Verdict.OK, "")
+
+
+def test_safe_mode_is_told_with_what_to_do(cli):
+    why = "nothing starts or changes: the store is an old copy"
+    check = server_check(cli, CheckView(name=SAFE_MODE, ok=False, detail=why))
+    assert check.verdict is doctor.Verdict.FAIL
+    assert check.detail == f"safe mode: {why}"
+    assert check.remedy == "frenzy admin reconcile"
+
+
+def test_a_server_that_accepts_nothing_says_why(cli):
+    wrong = CheckView(name="bus", ok=False, detail="not connected")
+    check = server_check(cli, wrong, status=503)
+    assert (check.verdict, check.detail) == (doctor.Verdict.FAIL, "bus: not connected")
