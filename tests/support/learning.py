@@ -10,6 +10,7 @@ CONDITIONS = Conditions(
     kind="emulated-a",
     emulated=True,
     family="gpt2",
+    method="full",
     optimizer="adamw",
     attention="sdpa",
     precision=Precision.BF16,

@@ -13,6 +13,7 @@ from frenzy.cli.choice import RULE, placement_order, reason
 from frenzy.cli.output import printable, table
 from frenzy_shared.domain.job import JobState
 from frenzy_shared.domain.plan import (
+    HostEstimate,
     MemoryEstimate,
     MemoryTerm,
     PlanSet,
@@ -70,6 +71,7 @@ def plan_title(plan: ResourcePlan) -> str:
     parts += [f"tensor {how.tensor}"] if how.tensor > 1 else []
     parts += [f"pipeline {how.pipeline}"] if how.pipeline > 1 else []
     parts += ["activation checkpointing"] if how.activation_checkpointing != "none" else []
+    parts += ["chunked loss"] if how.loss != "full" else []
     return ", ".join(parts)
 
 
@@ -109,8 +111,9 @@ def terms_bar(terms: Sequence[MemoryTerm], full_bytes: int) -> Text:
 def estimate_terms(memory: MemoryEstimate) -> Text:
     """List the terms of a peak in the bar's colours, largest first."""
     shown = list(enumerate(term for term in memory.terms if term.size_bytes > 0))
+    less = [(0, term) for term in memory.terms if term.size_bytes < 0]  # what runs have taught
     line = Text()
-    for index, term in sorted(shown, key=lambda pair: -pair[1].size_bytes):
+    for index, term in [*sorted(shown, key=lambda pair: -pair[1].size_bytes), *less]:
         line.append("\N{BLACK SQUARE} ", style=_COLOURS[index % len(_COLOURS)])
         line.append(f"{term.name} {format_bytes(term.size_bytes)}  ")
     return line
@@ -140,7 +143,7 @@ def plans(
         if others:
             shown = others if limit is None else others[: limit - 1]
             parts += [Text("other plans", style="bold"), Text(f"({RULE})", style="dim")]
-            parts += [_plan_table(shown)]
+            parts += [_plan_table(shown, wide=limit is None)]
             more = len(others) - len(shown)
             parts += [Text(f"{more} more: frenzy plan -o wide", style="dim")] if more else []
             parts += [Text()]
@@ -157,7 +160,11 @@ def plan_block(plan: ResourcePlan, capacity_bytes: int | None) -> RenderableType
     rows.add_row("plan", Text(plan_title(plan), style="bold"))
     rows.add_row("memory", memory_bar(plan, capacity_bytes))
     rows.add_row("", memory_terms(plan))
-    rows.add_row("peak at", Text(f"{plan.memory.moment} (per GPU, {plan.memory.mode})"))
+    rows.add_row("peak at", Text(f"{plan.memory.moment} (per GPU, {provenance(plan.memory)})"))
+    if plan.oom_probability is not None:
+        rows.add_row("risk", f"{chance(plan.oom_probability)} to run out of memory")
+    if plan.host is not None:
+        rows.add_row("host", host_line(plan.host))
     speed = plan.speed
     rows.add_row(
         "time",
@@ -167,6 +174,26 @@ def plan_block(plan: ResourcePlan, capacity_bytes: int | None) -> RenderableType
     if plan.why:
         rows.add_row("why", Text(printable(plan.why)))
     return rows
+
+
+def provenance(memory: MemoryEstimate) -> str:
+    """Say where a prediction comes from."""
+    if not memory.runs:
+        return memory.mode
+    return f"{memory.mode} from {memory.runs} run{'s' if memory.runs > 1 else ''}"
+
+
+def chance(probability: float) -> str:
+    """Render a probability; nobody can tell less than one in a thousand."""
+    if probability < 0.001:
+        return "< 0.1 %"
+    return f"{100 * probability:.2g} %" if probability < 0.999 else "> 99.9 %"
+
+
+def host_line(host: HostEstimate) -> str:
+    """Render what a plan takes beside its GPUs."""
+    ram, disk = format_bytes(host.ram_bytes), format_bytes(host.disk_bytes)
+    return f"{ram} of RAM per rank, {disk} of disk for a checkpoint and the exported model"
 
 
 def ranks(job: JobView) -> RenderableType:
@@ -220,11 +247,14 @@ def gpu_summary(node: NodeView) -> str:
     )
 
 
-def _plan_table(found: Sequence[ResourcePlan]) -> Table:
+def _plan_table(found: Sequence[ResourcePlan], *, wide: bool) -> Table:
+    risks = [plan.oom_probability for plan in found]
+    risk = {"P(OOM)": [None if one is None else chance(one) for one in risks]} if wide else {}
     return table(
         {
             "plan": [plan_title(plan) for plan in found],
             "peak": [format_bytes(plan.memory.allocated.expected) for plan in found],
+            **risk,
             "time": [duration(plan.speed.total_s) for plan in found],
             "why": [plan.why for plan in found],
         }

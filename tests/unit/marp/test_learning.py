@@ -32,7 +32,12 @@ def experience_of(demand, plan, *ratios, kind=KIND, **fields):
 
 @pytest.mark.parametrize(
     "other",
-    [{"kind": "emulated-b"}, {"family": "llama"}, {"framework": Framework.SCRIPT}],
+    [
+        {"kind": "emulated-b"},
+        {"family": "llama"},
+        {"method": "lora"},
+        {"framework": Framework.SCRIPT},
+    ],
 )
 def test_nothing_is_learned_across_methods_and_kinds(other):
     experience = Experience([run(n, ratio=1.5) for n in range(9)])

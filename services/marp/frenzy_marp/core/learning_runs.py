@@ -45,6 +45,7 @@ class Conditions:
     kind: str
     emulated: bool
     family: str
+    method: str  # "full", "lora"
     optimizer: str
     attention: str
     precision: Precision
@@ -61,6 +62,7 @@ class Conditions:
             self.kind,
             "emulated" if self.emulated else "real",
             self.family,
+            self.method,
             self.optimizer,
             self.attention,
             self.precision,
@@ -154,6 +156,7 @@ def conditions(
         kind=kind,
         emulated=emulated,
         family=setup.model.family.value,
+        method="full" if setup.model.adapters is None else "lora",
         optimizer=setup.optimizer,
         attention=setup.attention.value,
         precision=plan.precision,

@@ -14,6 +14,7 @@ from typing import Final
 
 from frenzy_marp.core.candidates import gpu_model, precision_of
 from frenzy_marp.core.deepspeed_config import deepspeed_config
+from frenzy_marp.core.host import host_estimate
 from frenzy_marp.core.ladder import Demand
 from frenzy_marp.core.learning import Experience, Lessons
 from frenzy_marp.core.learning_runs import Framework
@@ -35,7 +36,7 @@ from frenzy_shared.catalog.gpus import GpuModel
 from frenzy_shared.domain.cluster import KindSummary, kinds_digest
 from frenzy_shared.domain.ids import PlanId
 from frenzy_shared.domain.model import Pins, TrainingSetup
-from frenzy_shared.domain.plan import PlanSet, RefusedPlan, ResourcePlan
+from frenzy_shared.domain.plan import Loss, PlanSet, RefusedPlan, ResourcePlan
 from frenzy_shared.units import format_bytes
 
 MAX_PLANS: Final = 32
@@ -188,6 +189,7 @@ def _identity(offer: Offer, choice: Choice) -> PlanId:
     text = (
         f"{offer.kind.kind}-{option.devices}-z{option.zero_stage}"
         f"-m{option.micro_batches[choice.index]}-{offer.precision}-{option.checkpointing}"
+        f"{'-chunked' if option.loss is Loss.CHUNKED else ''}"
     )
     return PlanId("".join(c if c.isalnum() else "-" for c in text.lower()))
 
@@ -232,6 +234,7 @@ def _resource_plan(found: _Found, best: _Found, pins: tuple[str, ...]) -> Resour
         environment={} if offer.emulated else _CUDA_ENVIRONMENT,
         oom_probability=oom_probability(expected, offer.kind.memory_bytes, traits, taught),
         pinned=pins,
+        host=host_estimate(setup, plan, emulated=offer.emulated, allocated=expected),
         why=_why(found, best, pins),
     )
 
