@@ -17,6 +17,7 @@ from frenzy_scheduler.settings import SchedulerSettings
 from frenzy_shared.catalog.presets import PRESETS
 from frenzy_shared.domain.job import TERMINAL
 from frenzy_shared.domain.transitions import PROGRESS_EVENTS, TRANSITIONS
+from frenzy_shared.messages.arrays import Array
 from frenzy_shared.messages.envelope import event_type
 from frenzy_shared.messages.spec import Checkpointing, Entrypoint, JobSpec, Resources, Retry
 from frenzy_shared.settings import ServiceSettings, TimingSettings
@@ -86,6 +87,7 @@ def job_page() -> str:
         ("checkpoint", Checkpointing),
         ("retry", Retry),
         ("entrypoint", Entrypoint),
+        ("array", Array),
     ]
     lines = [
         "# The job file",

@@ -39,7 +39,7 @@ from frenzy_shared.messages import http
 from frenzy_shared.messages.estimate import EstimateRequest, EstimateView, overridden
 from frenzy_shared.messages.setup import training_setup
 from frenzy_shared.messages.spec import JobSpec
-from frenzy_shared.state.port import Change, Json, Result, StateStore, Status
+from frenzy_shared.state.port import Change, Json, Result, StateStore, Status, Submission
 from frenzy_shared.telemetry import traceparent
 
 log = logging.getLogger(__name__)
@@ -136,14 +136,15 @@ class GatewayService:
         self, caller: Caller, spec: JobSpec, project: str, key: str | None, *, force_queue: bool
     ) -> Accepted:
         """Accept a job once, whatever happens to the answer on its way."""
-        name = self._writable(caller, project)
+        name = self.writable(caller, project)
         if key is not None:
             job = submission.job_id_of(name, submission.check_key(key))
             earlier = await self.state.job(job)
             if earlier is not None:
-                return await self._repeated(earlier, submission.spec_digest(spec))
+                return await self.repeated(earlier, submission.spec_digest(spec))
         else:
             job = JobId(self.ids.new_id())
+        submission.refuse_array(spec)
         prepared = submission.new_submission(
             spec,
             job=job,
@@ -156,25 +157,30 @@ class GatewayService:
         )
         await self.readiness.require_room()
         await self.validate(spec, force_queue=force_queue)
+        return await self.accept(prepared)
+
+    async def accept(self, prepared: Submission) -> Accepted:
+        """Store a job that was checked."""
+        job, name = prepared.job.id, prepared.job.project
         # The op id is this request's own: the store's memo must answer a replayed call, and not
         # hide from a second request that its body differs.
         crashpoints.reach("gateway.before-submit")
         result = await self.state.submit(f"submit:{name}:{job}:{self.ids.new_id()}", prepared)
         crashpoints.reach("gateway.after-submit")
         if result.status is Status.OK:
-            log.info("%s submitted job %s", caller.name, job)
+            log.info("%s submitted job %s", prepared.job.submitted_by, job)
             return Accepted(job=await self._new_view(prepared.job), created=True)
-        if result.status is Status.EXISTS:
-            return Accepted(
-                job=await self.view(await self.record(caller, result.id)), created=False
-            )
+        earlier = await self.state.job(JobId(result.id)) if result.status is Status.EXISTS else None
+        if earlier is not None:
+            return Accepted(job=await self.view(earlier), created=False)
         raise _not_accepted(result, name)
 
     async def preview(
         self, caller: Caller, spec: JobSpec, project: str, *, force_queue: bool
     ) -> http.JobView:
         """Check a submission and show the job it would make; nothing is stored."""
-        name = self._writable(caller, project)
+        name = self.writable(caller, project)
+        submission.refuse_array(spec)
         prepared = submission.new_submission(
             spec,
             job=JobId(""),
@@ -352,7 +358,8 @@ class GatewayService:
                 raise NotFound(f"no job {job}")
         raise Unavailable(f"job {job} changes too quickly; try again")
 
-    def _writable(self, caller: Caller, project: str) -> ProjectName:
+    def writable(self, caller: Caller, project: str) -> ProjectName:
+        """Return a project's name; ``Forbidden`` unless the caller's scope covers it."""
         name = submission.check_project(project)
         caller.require(name)
         return name
@@ -360,7 +367,7 @@ class GatewayService:
     def _readable(self, caller: Caller, project: str | None) -> ProjectName | None:
         if project is None:
             return None if caller.project == ALL_PROJECTS else ProjectName(caller.project)
-        return self._writable(caller, project)
+        return self.writable(caller, project)
 
     async def _new_view(self, prepared: JobRecord) -> http.JobView:
         """Show a job that was accepted just now; a store that fails now cannot undo that."""
@@ -372,7 +379,8 @@ class GatewayService:
         shown = record or replace(prepared, created_ms=now, updated_ms=now)
         return views.job_view(shown, None, None)
 
-    async def _repeated(self, record: JobRecord, digest: str) -> Accepted:
+    async def repeated(self, record: JobRecord, digest: str) -> Accepted:
+        """Answer a request that came before; ``IdempotencyConflict`` when its body differs."""
         if record.spec_sha256 != digest:
             raise _conflict(record.id)
         return Accepted(job=await self.view(record), created=False)

@@ -96,6 +96,21 @@ def blob_references(spec: JobSpec) -> Iterator[tuple[str, str]]:
             yield f"/{name}", reference.removeprefix("blob:")
 
 
+def name_of(spec: JobSpec) -> str:
+    """Return what a job is called: its own name, or its model's."""
+    if spec.name is not None:
+        return spec.name
+    return spec.model if isinstance(spec.model, str) and is_name(spec.model) else "job"
+
+
+def refuse_array(spec: JobSpec) -> None:
+    """Raise ``InvalidSpec`` for the specification of many jobs where one is asked for."""
+    if spec.array is not None:
+        detail = "makes many jobs: send it to POST /api/v1/arrays (frenzy submit does)"
+        problem = FieldProblem(pointer="/array", detail=detail)
+        raise InvalidSpec(f"array: {detail}", problems=(problem,))
+
+
 def new_submission(
     spec: JobSpec,
     *,
@@ -114,7 +129,7 @@ def new_submission(
     record = JobRecord(
         id=job,
         project=project,
-        name=spec.name or _name_after(spec.model),
+        name=name_of(spec),
         state=JobState.SUBMITTED,
         version=1,
         priority=spec.priority,
@@ -194,10 +209,6 @@ def _definite(reply: PlanReply | EstimateReply) -> type[FrenzyError] | None:
         if reply.error_code == kind.code:
             return kind
     return InvalidSpec if reply.error_code.startswith("invalid") else None
-
-
-def _name_after(model: object) -> str:
-    return model if isinstance(model, str) and is_name(model) else "job"
 
 
 def _summary(plans: PlanSet) -> str:

@@ -10,6 +10,7 @@ from frenzy_shared.domain.eligibility import NodePins
 from frenzy_shared.domain.ids import is_name
 from frenzy_shared.domain.plan import ActivationCheckpointing, Precision
 from frenzy_shared.errors import FieldProblem, InvalidSpec
+from frenzy_shared.messages.arrays import Array
 from frenzy_shared.messages.base import Wire
 from frenzy_shared.units import parse_bytes, parse_duration_s
 
@@ -240,6 +241,8 @@ class JobSpec(_Section):
     it: yes for the built-in trainer if `checkpoint.resume`; for a script once it has reported a
     checkpoint.
     """
+    array: Array | None = None
+    """Many jobs from this one specification."""
     max_duration: str | None = None
     """Longest time from the first start, such as 90s, 30m, 12h or 7d."""
     retry: Retry = Retry()

@@ -107,6 +107,11 @@ def test_absent_inputs_have_no_variable():
     assert env(gang(resume_from="/c/j1/step-3"))["FRENZY_RESUME_FROM"] == "/c/j1/step-3"
 
 
+def test_a_job_of_an_array_knows_its_index():
+    assert env(gang(array_index="7"))["FRENZY_ARRAY_INDEX"] == "7"
+    assert "FRENZY_ARRAY_INDEX" not in env(gang())
+
+
 def test_commands():
     assert argv(gang(), PROGRAMS) == ("python", "-m", "t")
     script = Script(path="train.py", arguments=("--fast",))

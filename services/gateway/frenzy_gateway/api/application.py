@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from frenzy_gateway.api import (
     admin,
+    arrays,
     blobs,
     deadletters,
     enrolment,
@@ -39,6 +40,7 @@ from frenzy_shared.telemetry import Telemetry
 
 _ROUTERS = (
     jobs.router,
+    arrays.router,
     streams.router,
     plans.router,
     nodes.router,

@@ -19,7 +19,7 @@ from frenzy_shared.messages.spec import JobSpec
 
 router = api_router("jobs")
 
-_KEY_HEADER = {
+KEY_HEADER = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
@@ -37,7 +37,7 @@ _KEY_HEADER = {
             "model": http.JobView,
         }
     },
-    openapi_extra={**json_request(JobSpec), "parameters": [_KEY_HEADER]},
+    openapi_extra={**json_request(JobSpec), "parameters": [KEY_HEADER]},
 )
 async def submit_job(
     request: Request,
@@ -55,7 +55,7 @@ async def submit_job(
     it would be, with the id "".
     """
     spec = await read_spec(request)
-    name = project if project is not None else _home(caller)
+    name = project if project is not None else home(caller)
     if validate_only:
         response.status_code = 200
         return await service.preview(caller, spec, name, force_queue=force_queue)
@@ -152,7 +152,8 @@ async def explain_job(job: str, service: Service, caller: Viewer) -> http.Explai
     return await service.explain(caller, job)
 
 
-def _home(caller: Caller) -> str:
+def home(caller: Caller) -> str:
+    """Return the project of a caller who names none."""
     return "default" if caller.project == ALL_PROJECTS else caller.project
 
 

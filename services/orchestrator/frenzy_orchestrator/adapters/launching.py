@@ -14,6 +14,7 @@ from frenzy_orchestrator.shim import locks
 from frenzy_orchestrator.shim.files import write_json
 from frenzy_orchestrator.shim.launch import LAUNCH, MARKER, Launch, RankLaunch
 from frenzy_shared.domain.cluster import Device
+from frenzy_shared.messages.arrays import INDEX_LABEL
 from frenzy_shared.messages.v1 import DesiredAttempt
 
 
@@ -97,6 +98,7 @@ class Launcher:
             traceparent=order.traceparent,
             plan_env=dict(plan.environment) if plan is not None else {},
             user_env=spec.env if spec is not None else {},
+            array_index=spec.labels.get(INDEX_LABEL, "") if spec is not None else "",
         )
 
     def _local_ranks(self, order: DesiredAttempt) -> tuple[LocalRank, ...]:

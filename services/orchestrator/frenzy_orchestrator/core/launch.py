@@ -71,6 +71,7 @@ class Gang:
     traceparent: str
     plan_env: Mapping[str, str] = field(default_factory=dict[str, str])
     user_env: Mapping[str, str] = field(default_factory=dict[str, str])
+    array_index: str = ""  # of a job that is part of an array
 
 
 def argv(gang: Gang, programs: Programs) -> tuple[str, ...]:
@@ -130,6 +131,7 @@ def _paths(gang: Gang, report_file: str) -> dict[str, str]:
         "FRENZY_RESUME_FROM": gang.resume_from,
         "FRENZY_DATA": gang.data,
         "FRENZY_TOKENIZER": gang.tokenizer,
+        "FRENZY_ARRAY_INDEX": gang.array_index,
         "FRENZY_TRACEPARENT": gang.traceparent,
     }
     return env | {name: value for name, value in optional.items() if value}
