@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from frenzy_shared.state.server import ACCOUNT_RULES, functions_code
+
 CONF = Path(__file__).parents[2] / "deploy" / "valkey" / "valkey.conf"
 
 
@@ -69,6 +71,15 @@ class ValkeyProcess:
     def client(self) -> redis.Redis:
         """A raw synchronous client, for looking and for meddling."""
         return redis.Redis(port=self.port, password=self._password or None, decode_responses=True)
+
+    def service_url(self) -> str:
+        """The URL of an account with a service's rights, on a server that has the functions."""
+        load = ["FUNCTION", "LOAD", "REPLACE", functions_code()]
+        account = ["ACL", "SETUSER", "service", "on", ">secret", *ACCOUNT_RULES.split()]
+        with self.client() as client:
+            for command in (load, account):
+                client.execute_command(*command)
+        return f"redis://service:secret@127.0.0.1:{self.port}/0"
 
     def flush(self) -> None:
         with self.client() as client:

@@ -1,20 +1,33 @@
 """Random credentials of one machine's cluster, made once."""
 
+import hashlib
+import hmac
 import secrets
 from dataclasses import asdict, dataclass, fields
+from typing import Final
 
 from frenzy.local.files import read_json, write_json
 from frenzy.local.layout import Layout
 from frenzy_shared.auth import new_token
 from frenzy_shared.errors import Misconfigured
 
+STORE_ADMIN: Final = "admin"
+STORE_ACCOUNTS: Final = ("gateway", "marp", "scheduler")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
     """The store's password and the administrator's API token."""
 
-    redis_password: str
+    redis_password: str  # of the administrator; the services' are made from it
     admin_token: str
+
+    def store_password(self, account: str) -> str:
+        """Return the password of one account of the store."""
+        if account == STORE_ADMIN:
+            return self.redis_password
+        key, about = self.redis_password.encode(), f"store account {account}".encode()
+        return hmac.new(key, about, hashlib.sha256).hexdigest()
 
 
 def load_or_make(layout: Layout) -> Credentials:

@@ -20,9 +20,10 @@ def nats_ready(host: str, port: int) -> Probe:
     return probe
 
 
-def valkey_ready(port: int, password: str) -> Probe:
+def valkey_ready(port: int, account: str, password: str) -> Probe:
     """Return a probe for valkey-server: it answers PONG, so its file is loaded."""
-    auth = f"*2\r\n$4\r\nAUTH\r\n${len(password)}\r\n{password}\r\n".encode()
+    words = "".join(f"${len(word)}\r\n{word}\r\n" for word in ("AUTH", account, password))
+    auth = f"*3\r\n{words}".encode()
 
     async def probe() -> bool:
         answer = await _talk(_LOOPBACK, port, auth + b"*1\r\n$4\r\nPING\r\n", 12)

@@ -7,12 +7,13 @@ from string import Template
 from frenzy import extras
 from frenzy.local.binaries import Server
 from frenzy.local.certificates import Certificate
-from frenzy.local.credentials import Credentials
+from frenzy.local.credentials import STORE_ACCOUNTS, STORE_ADMIN, Credentials
 from frenzy.local.doors import Doors
 from frenzy.local.layout import Layout
 from frenzy_shared.bus.nats_users import UsersFile
 from frenzy_shared.errors import Misconfigured
 from frenzy_shared.files import write_private
+from frenzy_shared.state.server import ACCOUNT_RULES
 
 
 def deploy_folder() -> Path:
@@ -55,13 +56,19 @@ def valkey_command(server: Server, layout: Layout, port: int, secret: Credential
     config = layout.configs / "valkey.conf"
     lines = (
         f'include "{deploy_folder() / "valkey" / "valkey.conf"}"',
-        f"requirepass {secret.redis_password}",
+        "user default off",
+        _account(secret, STORE_ADMIN, "~* &* +@all"),
+        *(_account(secret, name, ACCOUNT_RULES) for name in STORE_ACCOUNTS),
         f'dir "{data}"',
         f"port {port}",
         'logfile ""',
     )
     write_private(config, "\n".join(lines) + "\n")
     return [str(server.path), str(config)]
+
+
+def _account(secret: Credentials, name: str, rules: str) -> str:
+    return f"user {name} on >{secret.store_password(name)} {rules}"
 
 
 def _tls_block(certificate: Certificate | None) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 
 from frenzy.local import binaries, identities, servers
 from frenzy.local.child import ChildSpec, Probe
-from frenzy.local.credentials import Credentials
+from frenzy.local.credentials import STORE_ADMIN, Credentials
 from frenzy.local.doors import LOOPBACK, Doors, doors_of
 from frenzy.local.layout import Layout
 from frenzy.local.options import Options
@@ -35,8 +35,8 @@ class Stack:
     url: str
     servers: tuple[ChildSpec, ...]
     services: tuple[ChildSpec, ...]
-    nats: Access  # for `frenzy up` itself
-    redis_url: str
+    nats: Access  # of an administrator, for `frenzy up` itself
+    redis_url: str  # likewise
 
 
 def build(layout: Layout, options: Options, secret: Credentials) -> Stack:
@@ -55,7 +55,8 @@ def build(layout: Layout, options: Options, secret: Credentials) -> Stack:
         layout=layout,
         options=options,
         doors=doors,
-        redis_url=f"redis://:{secret.redis_password}@{LOOPBACK}:{valkey_port}/0",
+        secret=secret,
+        store_port=valkey_port,
     )
     return Stack(
         url=doors.http_url(http_port),
@@ -68,21 +69,21 @@ def build(layout: Layout, options: Options, secret: Credentials) -> Stack:
             make.server(
                 "valkey",
                 servers.valkey_command(valkey, layout, valkey_port, secret),
-                valkey_ready(valkey_port, secret.redis_password),
+                valkey_ready(valkey_port, STORE_ADMIN, secret.redis_password),
             ),
         ),
         services=(
             *make.replicated("marp"),
             *make.replicated("scheduler"),
             *make.agents(),
-            *make.gateways(http_port, secret),
+            *make.gateways(http_port),
         ),
         nats=Access(
             url=doors.bus_url,
             nkey=identities.key_file(layout.keys, BusRole.ADMIN),
             ca=doors.authority,
         ),
-        redis_url=make.redis_url,
+        redis_url=make.redis_url(STORE_ADMIN),
     )
 
 
@@ -91,7 +92,12 @@ class _Maker:
     layout: Layout
     options: Options
     doors: Doors
-    redis_url: str
+    secret: Credentials
+    store_port: int
+
+    def redis_url(self, account: str) -> str:
+        password = self.secret.store_password(account)
+        return f"redis://{account}:{password}@{LOOPBACK}:{self.store_port}/0"
 
     def server(self, name: str, argv: list[str], ready: Probe) -> ChildSpec:
         return ChildSpec(
@@ -126,7 +132,7 @@ class _Maker:
             for number, (node, devices) in enumerate(self.options.nodes.items(), start=1)
         ]
 
-    def gateways(self, port: int, secret: Credentials) -> list[ChildSpec]:
+    def gateways(self, port: int) -> list[ChildSpec]:
         names = _names("gateway", self.options.count("gateway"))
         ports = [port, *free_ports(len(names) - 1)]
         return [
@@ -137,7 +143,7 @@ class _Maker:
                 {
                     "FRENZY_HTTP_PORT": str(listen),
                     "FRENZY_BLOBS": str(self.layout.blobs),
-                    "FRENZY_ADMIN_TOKEN": secret.admin_token,
+                    "FRENZY_ADMIN_TOKEN": self.secret.admin_token,
                     **self.doors.gateway_settings(self.layout),
                 },
                 ready=http_ready(listen, "/readyz", host=self.doors.host, tls=self.doors.tls()),
@@ -163,7 +169,7 @@ class _Maker:
             **self.options.settings,
             "FRENZY_NATS_NKEY": str(key),
             **self.doors.bus_settings(),
-            "FRENZY_REDIS_URL": self.redis_url,
+            **({} if role is BusRole.NODE else {"FRENZY_REDIS_URL": self.redis_url(role)}),
             "FRENZY_DATA_DIR": str(data),
             "FRENZY_INSTANCE": name,
             "FRENZY_METRICS_PORT": str(metrics),

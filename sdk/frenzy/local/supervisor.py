@@ -18,9 +18,9 @@ from frenzy.local.drain import attempts_alive, drain
 from frenzy.local.files import read_json
 from frenzy.local.layout import Layout
 from frenzy.local.options import Options
+from frenzy.local.preparing import create_streams, load_functions
 from frenzy.local.processes import ProcessMark, end_all
 from frenzy.local.status import ChildStatus, Phase, Status, hold
-from frenzy.local.streams import create_streams
 from frenzy_shared.bus.nats_users import UsersFile
 from frenzy_shared.errors import FrenzyError, Unavailable
 
@@ -82,8 +82,9 @@ class Supervisor:
         self._url = plan.url
         await self._start_stage(plan.servers, "starting nats-server and valkey-server")
         self._reloading = asyncio.ensure_future(self._reload_bus_users())
-        self._tell(Phase.STARTING, "creating streams")
+        self._tell(Phase.STARTING, "preparing the servers")
         await create_streams(plan.nats)
+        await load_functions(plan.redis_url)
         await self._start_stage(plan.services, "starting services and agents")
         self._tell(Phase.STARTING, "waiting for nodes")
         await self._wait_for_nodes(plan, secret.admin_token)

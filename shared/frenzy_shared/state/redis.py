@@ -378,7 +378,10 @@ async def _prepare(client: Any) -> None:  # noqa: ANN401
     stored = await _ask(client.function_list(server.LIBRARY, withcode=True))
     ours = server.functions_code()
     if server.must_load(server.library_code(stored), ours):
-        await _ask(client.function_load(ours, replace=True))
+        try:
+            await _ask(client.function_load(ours, replace=True))
+        except Misconfigured as error:
+            raise server.may_not_load(error) from None
 
 
 def _client(url: str, *, connections: int, timeout_s: float, retries: int) -> Any:  # noqa: ANN401

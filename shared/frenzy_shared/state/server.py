@@ -11,6 +11,13 @@ LIBRARY: Final = "frenzy1"
 RETRY_LATER: Final = ("try again in a few seconds",)
 OLDEST_SERVER: Final = (7, 0)  # the first with FUNCTION
 
+# What the account of a service may do (ACL SETUSER): read and write Frenzy's keys and call its
+# functions. Not: load functions, run other scripts, change settings, or empty the server.
+ACCOUNT_RULES: Final = (
+    "~{frenzy}:* resetchannels -@all +@read +@write +@transaction +@connection -@dangerous "
+    "-@scripting +fcall +fcall_ro +time +info +config|get +function|list"
+)
+
 _SOURCES: Final = ("functions.lua", "upkeep.lua", "keeper.lua")
 _REQUIRED: Final = {
     "appendonly": ("yes", "without it a restart loses every job"),
@@ -83,6 +90,18 @@ def check_server(info: Mapping[str, Any], config: Mapping[str, str]) -> None:
 def required_settings() -> tuple[str, ...]:
     """Return the names of the settings that ``check_server`` looks at."""
     return tuple(_REQUIRED)
+
+
+def may_not_load(error: Misconfigured) -> Misconfigured:
+    """Return the error for an account that finds other functions than ours and may not load."""
+    return Misconfigured(
+        "the store needs the functions of this Frenzy, and this account may not load them: "
+        f"{error.message}",
+        suggestions=(
+            "frenzy up loads them at its start",
+            "elsewhere: frenzy init, with FRENZY_REDIS_URL of an administrator",
+        ),
+    )
 
 
 def refused(text: str) -> FrenzyError:

@@ -30,7 +30,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
         yield World(MemoryStore(clock), clock.advance)
     else:
         server: ValkeyProcess = request.getfixturevalue("valkey")
-        store = await RedisStore.open(server.url)
+        store = await RedisStore.open(server.service_url())
         yield World(store, lambda seconds: age(server, seconds))
         await store.close()
 

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import redis
 from redis.exceptions import ResponseError
 from tests.support.state import move, submission, submit
 from tests.support.valkey import ValkeyProcess
@@ -226,3 +227,38 @@ def test_the_configuration_holds_no_secret():
     ]
     assert "requirepass" not in settings
     assert {"appendonly", "appendfsync", "maxmemory-policy", "bind"} <= set(settings)
+
+
+async def test_a_services_account_can_do_no_more_than_its_work(fresh_valkey):
+    """The whole contract suite runs with these rights; this is what they leave out."""
+    store = await RedisStore.open(fresh_valkey.service_url())
+    await submit(store, "j1")
+    await store.close()
+    with redis.Redis.from_url(fresh_valkey.service_url(), decode_responses=True) as account:
+        assert account.exists("{frenzy}:job:j1")
+        for forbidden in (
+            ["FLUSHALL"],
+            ["FLUSHDB"],
+            ["KEYS", "*"],
+            ["EVAL", "return 1", "0"],
+            ["FUNCTION", "LOAD", "REPLACE", "#!lua name=frenzy1\n"],
+            ["FUNCTION", "DELETE", "frenzy1"],
+            ["CONFIG", "SET", "appendfsync", "no"],
+            ["ACL", "SETUSER", "service", "+@all"],
+            ["SHUTDOWN"],
+            ["REPLICAOF", "NO", "ONE"],
+            ["SET", "other", "1"],
+            ["GET", "other"],
+            ["PUBLISH", "channel", "x"],
+        ):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                account.execute_command(*forbidden)
+
+
+async def test_an_account_that_may_not_load_functions_says_who_can(fresh_valkey):
+    url = fresh_valkey.service_url()
+    with fresh_valkey.client() as client:
+        client.function_flush()
+    with pytest.raises(Misconfigured, match="may not load them") as error:
+        await RedisStore.open(url)
+    assert any("frenzy init" in hint for hint in error.value.suggestions)

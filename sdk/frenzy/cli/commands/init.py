@@ -28,14 +28,15 @@ def init(
 ) -> None:
     """Create the streams on the NATS server that FRENZY_NATS_URL names.
 
-    Needed once for a server that `frenzy up` does not run; it does no harm to do it again. With
-    --identities and without FRENZY_NATS_URL only the keys are made.
+    Needed once for servers that `frenzy up` does not run; it does no harm to do it again. With
+    FRENZY_REDIS_URL the store's functions are loaded too. With --identities and without
+    FRENZY_NATS_URL only the keys are made.
     """
     if identities is not None:
         _make_identities(identities, node or [])
     # The address holds a secret, so it is not an argument.
     if os.environ.get("FRENZY_NATS_URL"):
-        _create_streams()
+        _prepare_servers()
     elif identities is None:
         raise Misconfigured(
             "FRENZY_NATS_URL is not set",
@@ -57,11 +58,15 @@ def _make_identities(folder: Path, nodes: list[str]) -> None:
     )
 
 
-def _create_streams() -> None:
+def _prepare_servers() -> None:
     # These need frenzy[server].
-    from frenzy.local.streams import create_streams  # noqa: PLC0415 - see above
+    from frenzy.local.preparing import create_streams, load_functions  # noqa: PLC0415 - see above
     from frenzy_shared.bus.nats_connection import bus_access  # noqa: PLC0415 - see above
     from frenzy_shared.settings import ServiceSettings, load  # noqa: PLC0415 - see above
 
-    asyncio.run(create_streams(bus_access(load(ServiceSettings))))
+    settings = load(ServiceSettings)
+    asyncio.run(create_streams(bus_access(settings)))
     sys.stderr.write("the streams are there\n")
+    if os.environ.get("FRENZY_REDIS_URL"):
+        asyncio.run(load_functions(settings.redis_url.get_secret_value()))
+        sys.stderr.write("the store's functions are loaded\n")

@@ -1,8 +1,9 @@
-"""Create the streams on a NATS server: once per server, before the services start."""
+"""What servers need once, by an administrator, before the services start."""
 
 from frenzy_shared.bus.nats import NatsBus
 from frenzy_shared.bus.nats_connection import Access
 from frenzy_shared.bus.nats_permissions import BusRole, connection_name
+from frenzy_shared.state.redis import RedisStore
 
 
 async def create_streams(access: Access) -> None:
@@ -18,3 +19,14 @@ async def create_streams(access: Access) -> None:
         await bus.verify_streams()
     finally:
         await bus.close()
+
+
+async def load_functions(redis_url: str) -> None:
+    """Load Frenzy's functions into the store; the services' own accounts may not.
+
+    Raises:
+        Misconfigured: the server loses writes, has newer functions, or refuses the account.
+        Unavailable: it cannot be reached.
+    """
+    store = await RedisStore.open(redis_url)
+    await store.close()
