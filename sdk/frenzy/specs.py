@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import ValidationError
 
+from frenzy import catalogue
 from frenzy_shared.errors import FieldProblem, InvalidModelConfig, InvalidSpec
 from frenzy_shared.messages import estimate
 from frenzy_shared.messages import spec as wire
@@ -108,7 +109,9 @@ def localize(document: Mapping[str, Any], base: Path) -> LocalSpec:
             paths[name] = _existing(name, text, base)
             result[name] = _PLACEHOLDER
     model = result.get("model")
-    if isinstance(model, str) and _is_path(model, base):
+    if isinstance(model, str) and model in catalogue.own().models:
+        result["model"] = catalogue.own().models[model]  # no server knows this name
+    elif isinstance(model, str) and _is_path(model, base):
         result["model"] = _model_config(_existing("model", model, base))
     wire.parse_spec(result)
     return LocalSpec(document=result, paths=paths)

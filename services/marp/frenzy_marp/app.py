@@ -7,7 +7,9 @@ from frenzy_marp.settings import MarpSettings
 from frenzy_shared.bus.nats import NatsBus
 from frenzy_shared.bus.nats_connection import bus_access
 from frenzy_shared.bus.nats_permissions import BusRole, connection_name
+from frenzy_shared.catalog.gpus import use_own_gpus
 from frenzy_shared.clock import SystemClock
+from frenzy_shared.messages.catalogue import read_catalogue
 from frenzy_shared.state.redis import RedisStore
 from frenzy_shared.telemetry import configure, serve_metrics
 
@@ -17,8 +19,11 @@ async def run(settings: MarpSettings) -> None:
 
     Raises:
         Misconfigured: servers and streams are not as they must be.
+        InvalidSpec: the catalogue of one's own is wrong.
         Unavailable: the servers cannot be reached.
     """
+    if settings.catalog is not None:
+        use_own_gpus(read_catalogue(settings.catalog).own_gpus)
     async with AsyncExitStack() as stack:
         telemetry = configure("marp", settings)
         stack.callback(telemetry.close)

@@ -1,5 +1,7 @@
 """Settings of MARP, from FRENZY_* environment variables."""
 
+from pathlib import Path
+
 from frenzy_shared.settings import Seconds, ServiceSettings
 
 
@@ -8,3 +10,5 @@ class MarpSettings(ServiceSettings):
 
     refresh_s: Seconds = 2.0
     """Between two looks for stale plans of waiting jobs and for missed events."""
+    catalog: Path | None = None
+    """File of GPUs of your own; docs/howto/estimate-memory.md has its form."""

@@ -10,10 +10,11 @@ do not count on it.
 
 import csv
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.resources import files
-from typing import Final
+from typing import Final, TypeAlias
 
 from frenzy_shared.errors import InvalidSpec
 
@@ -61,6 +62,17 @@ class GpuModel:
     sources: str = ""
 
 
+OwnGpu: TypeAlias = tuple[GpuModel, re.Pattern[str]]
+
+_OWN: Final[list[OwnGpu]] = []  # before the shipped ones; set by composition roots only
+
+
+def use_own_gpus(gpus: Iterable[OwnGpu]) -> None:
+    """Look GPUs up among ``gpus`` first; called once, when a process starts."""
+    _OWN[:] = gpus
+    find_gpu.cache_clear()
+
+
 @lru_cache(maxsize=1024)
 def find_gpu(name: str) -> GpuModel | None:
     """Return the model that a driver, or the catalogue, calls ``name``; None when unknown.
@@ -72,7 +84,7 @@ def find_gpu(name: str) -> GpuModel | None:
     if text.startswith(EMULATED_PREFIX):
         return _emulated(text)
     bare = re.sub(r"^(?:NVIDIA|AMD|Intel) ", "", text)
-    for gpu, pattern in _table():
+    for gpu, pattern in (*_OWN, *_table()):
         if text == gpu.name or pattern.fullmatch(bare):
             return gpu
     instance = _INSTANCE.fullmatch(text)
@@ -118,8 +130,8 @@ def assumed_gpu(name: str, memory_bytes: int, compute_capability: str) -> GpuMod
 
 
 def all_gpus() -> tuple[GpuModel, ...]:
-    """Return every GPU model of the catalogue, in the order of the data file."""
-    return tuple(gpu for gpu, _ in _table())
+    """Return every GPU model, one's own first, then in the order of the data file."""
+    return tuple(gpu for gpu, _ in (*_OWN, *_table()))
 
 
 @cache
