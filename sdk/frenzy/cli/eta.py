@@ -29,7 +29,7 @@ def foundation(basis: Basis) -> str:
 
 def _phrase(band: TimeBand, basis: Basis | None, now: datetime) -> str:
     words = _words(band, basis, now)
-    return words if words.startswith("later") else f"in {words}"
+    return f"in {words}" if words.startswith("~") else words
 
 
 def _words(band: TimeBand, basis: Basis | None, now: datetime) -> str:
@@ -38,7 +38,8 @@ def _words(band: TimeBand, basis: Basis | None, now: datetime) -> str:
     if band.p50 is None:
         return f"later than {beyond.removeprefix('> ')}" if reaches else "later than predicted"
     p90 = beyond if band.p90 is None else _until(band.p90, now)
-    return f"~{_until(band.p50, now)} (p90 {p90})"
+    soon = "any moment" if band.p50 <= now else f"~{_until(band.p50, now)}"
+    return f"{soon} (p90 {p90})"
 
 
 def _until(moment: datetime, now: datetime) -> str:
