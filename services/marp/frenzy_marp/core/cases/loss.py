@@ -2,7 +2,7 @@
 
 from frenzy_marp.core.cases import vocabulary as word
 from frenzy_marp.core.cases.case import Run
-from frenzy_marp.core.cases.kernels import kernels
+from frenzy_marp.core.cases.kernels import kernels, torch_from
 
 # transformers' modeling code of these families returns logits as the head computed them.
 _LOGITS_NOT_UPCAST = frozenset(
@@ -60,15 +60,20 @@ def bytes_per_logit(run: Run) -> float:
 def _eager(run: Run, element: int, stored: int) -> float:
     """Hugging Face shifts the logits into a copy of their own, which lives with the logits.
 
-    Where the model leaves its logits in 16 bit, autocast's cross-entropy makes an fp32 copy.
+    Where the model leaves its logits in 16 bit, autocast's cross-entropy makes an fp32 copy. Since
+    transformers 4.46 (of the days of torch 2.5) one loss function upcasts for every family.
     """
     training = run.training
+    each_its_own = not torch_from(training.torch_version, 2, 5)
     kept = stored if training.logits_kept else 0
     if not kernels(run).hugging_face:
         return kept + 3 * stored + (element if stored > element else 0)
-    if training.autocast and element < 4 and run.model.family in _LOGITS_NOT_UPCAST:
+    if torch_from(training.torch_version, 2, 6):  # transformers 4.49: the labels are shifted
+        return (element if training.logits_kept else 0) + 3 * stored
+    not_upcast = each_its_own and run.model.family in _LOGITS_NOT_UPCAST
+    if training.autocast and element < 4 and not_upcast:
         return 2 * element + 3 * 4 + stored / 2
-    own_precision = run.model.family in _LOGITS_NOT_UPCAST | {word.Family.QWEN}
+    own_precision = not_upcast or run.model.family is word.Family.QWEN
     if stored == element or (own_precision and not training.autocast):
         return 4 * element
     capped = element if run.model.family is word.Family.GEMMA2 else 0  # tanh keeps its output

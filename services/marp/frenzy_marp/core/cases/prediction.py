@@ -231,7 +231,7 @@ def _step(parts: _Parts) -> Moment:
     states = parts.states
     return Moment(
         "optimizer step",
-        (*_resident(parts), ("gradients", states.gradients), ("update", states.step)),
+        (*_resident(parts), ("gradients", states.step_gradients), ("update", states.step)),
     )
 
 

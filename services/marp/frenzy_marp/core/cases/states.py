@@ -47,7 +47,8 @@ class StateBytes:
 
     ``gradients`` are those that the rank stores; ``persistent_gradients`` says that they exist
     during forward too (buffers, or accumulation before the micro-batch that makes the peak);
-    ``casts_gradients`` that they are cast before they are added to their sum.
+    ``casts_gradients`` that they are cast before they are added to their sum; ``step_gradients``
+    are those left when the update begins.
     """
 
     weights: float
@@ -56,6 +57,7 @@ class StateBytes:
     gradients: float
     buffers: float
     step: float
+    step_gradients: float
     persistent_gradients: bool
     casts_gradients: bool
 
@@ -89,6 +91,7 @@ def state_bytes(run: Run, geometry: Geometry) -> StateBytes:
         gradients=gradients,
         buffers=_buffers(run, trainable) + _cast_weights(run, geometry),
         step=0.0 if in_host else _step(run, owned),
+        step_gradients=0.0 if _frees_gradients(run) else gradients,
         persistent_gradients=_persistent(run),
         casts_gradients=_sums_apart(run) and training.framework is not word.Framework.NANOTRON,
     )
@@ -177,7 +180,8 @@ def _persistent(run: Run) -> bool:
         word.Framework.NANOTRON,
         word.Framework.MEGATRON_DEEPSPEED,
     }
-    return owns_buffers or training.accumulation > 1 or run.parallelism.pipeline > 1
+    flat = run.parallelism.sharding is word.Sharding.ZERO3  # one buffer, from the start
+    return owns_buffers or flat or training.accumulation > 1 or run.parallelism.pipeline > 1
 
 
 def _buffers(run: Run, trainable: float) -> float:
@@ -210,16 +214,25 @@ def _cast_weights(run: Run, geometry: Geometry) -> float:
 def _step(run: Run, owned: float) -> float:
     """Return the temporaries of the update.
 
-    foreach makes one tensor of every parameter at once; ZeRO an fp32 copy of the gradients of a
-    sub-group; Adafactor the update of its largest matrix, three times.
+    foreach makes one tensor of every parameter at once; Adafactor the update of its largest
+    matrix, three times; ZeRO an fp32 copy of the gradients, in stage 3 of a sub-group at a time.
     """
-    training = run.training
+    training, sharding = run.training, run.parallelism.sharding
     if training.optimizer is word.Optimizer.ADAFACTOR:
         return 3 * 4.0 * run.model.vocab_size * run.model.hidden_size
-    if training.optimizer_impl is word.OptimizerImplementation.FOREACH:
+    foreach = training.optimizer_impl is word.OptimizerImplementation.FOREACH
+    if sharding in _ZERO and training.master_weights and not _sums_apart(run):
+        whole = sharding is not word.Sharding.ZERO3
+        at_once = owned if whole else min(owned, _SUB_GROUP_ELEMENTS)
+        return at_once * (8.0 if foreach else 4.0)
+    if foreach:
         size = training.adapter_dtype or training.param_dtype
         return owned * (4 if training.master_weights else size.size_bytes)
-    if training.master_weights and run.parallelism.sharding in _ZERO and not _sums_apart(run):
-        stage3 = run.parallelism.sharding is word.Sharding.ZERO3
-        return 4.0 * (min(owned, _SUB_GROUP_ELEMENTS) if stage3 else owned)
     return 0.0
+
+
+def _frees_gradients(run: Run) -> bool:
+    """Return whether DeepSpeed's stages 1 and 2 free the gradients that they copied to fp32."""
+    copies = run.parallelism.sharding in {word.Sharding.ZERO1, word.Sharding.ZERO2}
+    own = run.training.framework is not word.Framework.COLOSSALAI
+    return copies and own and run.training.master_weights and not _sums_apart(run)
