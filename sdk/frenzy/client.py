@@ -16,6 +16,7 @@ from frenzy_shared.domain.job import JobState
 from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.messages.estimate import EstimateView
 from frenzy_shared.messages.http import (
+    ArrayView,
     DeadLetterView,
     JobList,
     JobView,
@@ -104,6 +105,31 @@ class Client:
             )
         )
         return Job(self._io, self._retry, done.job)
+
+    def submit_array(
+        self,
+        spec: specs.SpecSource,
+        *,
+        project: str = "default",
+        idempotency_key: str | None = None,
+        force_queue: bool = False,
+    ) -> ArrayView:
+        """Submit the many jobs of a specification with ``array``; see ``submit``."""
+        with uploads.packed(specs.read(spec)) as ready:
+            self._io.run(operations.upload(self._retry, ready.blobs))
+        return self._io.run(
+            operations.submit_array(
+                self._retry,
+                ready.spec,
+                key=idempotency_key or str(uuid.uuid4()),
+                project=project,
+                force_queue=force_queue,
+            )
+        )
+
+    def cancel_array(self, array: str) -> ArrayView:
+        """Cancel the jobs of an array that are not over; the answer names them."""
+        return self._io.run(operations.cancel_array(self._retry, array))
 
     def job(self, job: str) -> Job:
         """Return one job by id."""
@@ -271,6 +297,31 @@ class AsyncClient:
             )
         )
         return AsyncJob(self._io, self._retry, done.job)
+
+    async def submit_array(
+        self,
+        spec: specs.SpecSource,
+        *,
+        project: str = "default",
+        idempotency_key: str | None = None,
+        force_queue: bool = False,
+    ) -> ArrayView:
+        """Submit the many jobs of a specification with ``array``; see ``submit``."""
+        async with uploads.packed_async(specs.read(spec)) as ready:
+            await self._io.run(operations.upload(self._retry, ready.blobs))
+        return await self._io.run(
+            operations.submit_array(
+                self._retry,
+                ready.spec,
+                key=idempotency_key or str(uuid.uuid4()),
+                project=project,
+                force_queue=force_queue,
+            )
+        )
+
+    async def cancel_array(self, array: str) -> ArrayView:
+        """Cancel the jobs of an array that are not over; the answer names them."""
+        return await self._io.run(operations.cancel_array(self._retry, array))
 
     async def job(self, job: str) -> AsyncJob:
         """Return one job by id."""

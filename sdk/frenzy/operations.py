@@ -17,6 +17,7 @@ from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.messages.base import Wire
 from frenzy_shared.messages.estimate import EstimateView, Overrides
 from frenzy_shared.messages.http import (
+    ArrayView,
     DeadLetterList,
     DeadLetterView,
     ExplainView,
@@ -77,6 +78,28 @@ def submit(
     )
     answer = yield from exchange(call, retry)
     return Submitted(job=_decode(JobView, answer), created=answer.status == 201)
+
+
+def submit_array(
+    retry: Retry, spec: JobSpec, *, key: str, project: str, force_queue: bool
+) -> Operation[ArrayView]:
+    """Submit all jobs of an array under an idempotency key."""
+    call = Call(
+        method="POST",
+        path="/arrays",
+        query=(("project", project), ("force_queue", str(force_queue).lower())),
+        headers={"Idempotency-Key": key},
+        json=spec.model_dump(mode="json", exclude_none=True),
+    )
+    answer = yield from exchange(call, retry)
+    return _decode(ArrayView, answer)
+
+
+def cancel_array(retry: Retry, array: str) -> Operation[ArrayView]:
+    """Cancel the jobs of an array that are not over."""
+    path = f"/arrays/{quote(array, safe='')}:cancel"
+    answer = yield from exchange(Call(method="POST", path=path), retry)
+    return _decode(ArrayView, answer)
 
 
 def plan(retry: Retry, spec: JobSpec, *, project: str) -> Operation[PlanSet]:

@@ -161,9 +161,23 @@ def wait(
     raise typer.Exit(outcome)
 
 
-def cancel(jobs: JobArguments, *, quiet: Quiet = False, url: Url = None) -> None:
+def cancel(
+    jobs: JobArguments,
+    *,
+    array: Annotated[
+        bool, typer.Option("--array", help="The ids are of arrays: cancel all their jobs.")
+    ] = False,
+    quiet: Quiet = False,
+    url: Url = None,
+) -> None:
     """Cancel jobs."""
-    _each(jobs, Job.cancel, quiet=quiet, url=url)
+    if not array:
+        _each(jobs, Job.cancel, quiet=quiet, url=url)
+        return
+    with Client(url) as client:
+        for name in jobs:
+            cancelled = client.cancel_array(name).jobs
+            sys.stdout.writelines(f"{job}\n" for job in cancelled)
 
 
 def hold(jobs: JobArguments, *, quiet: Quiet = False, url: Url = None) -> None:

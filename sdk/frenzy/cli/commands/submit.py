@@ -16,6 +16,7 @@ from frenzy.job import Job
 from frenzy.specs import LocalSpec, localize, read
 from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.messages.codec import to_json
+from frenzy_shared.messages.http import ArrayView
 from frenzy_shared.messages.yaml import load_yaml
 
 
@@ -85,6 +86,13 @@ def submit(
             return
         if not (yes or no_input) and output.interactive():
             _confirm()
+        if spec.preview().array is not None:
+            with output.err().status("packing and sending"):
+                array = client.submit_array(
+                    spec, project=project, idempotency_key=idempotency_key, force_queue=force_queue
+                )
+            _announce_array(array, output_)
+            return
         with output.err().status("packing and sending"):
             job = client.submit(
                 spec, project=project, idempotency_key=idempotency_key, force_queue=force_queue
@@ -92,6 +100,19 @@ def submit(
         _announce(client, job, output_, quiet=quiet)
         if not detach:
             watching.follow_to_end(job, machine=output_ is not Format.TABLE, quiet=quiet)
+
+
+def _announce_array(array: ArrayView, output_: Format) -> None:
+    """Write the jobs' ids, and say how to find them again."""
+    if output_ in (Format.JSON, Format.YAML):
+        output.write_data(output.as_json(array), output_)
+    else:
+        sys.stdout.writelines(f"{job}\n" for job in array.jobs)
+    output.err().print(
+        f"array {array.id}: {len(array.jobs)} jobs; frenzy list --label array={array.id}; "
+        f"frenzy cancel --array {array.id}",
+        markup=False,
+    )
 
 
 def _write_plans(found: PlanSet, capacities: dict[str, int], output_: Format) -> None:
