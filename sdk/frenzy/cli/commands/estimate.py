@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from frenzy.cli import output, show
+from frenzy.cli import output, show, traced
 from frenzy.cli.commands.estimate_cases import estimate_cases
 from frenzy.cli.options import Format, Output
 from frenzy.errors import FrenzyError
@@ -32,7 +32,11 @@ if TYPE_CHECKING:
 
 def estimate(
     model: Annotated[
-        str | None, typer.Argument(metavar="MODEL", help="A preset, or a config.json.")
+        str | None,
+        typer.Argument(
+            metavar="MODEL",
+            help="A preset, a config.json, or module:function of yours that makes a module.",
+        ),
     ] = None,
     *,
     file: Annotated[
@@ -66,8 +70,12 @@ def estimate(
         ),
     ] = None,
     mode: Annotated[
-        str, typer.Option(help="Of --cases: frenzy-2024, analytical or learned.")
-    ] = "analytical",
+        str | None,
+        typer.Option(
+            help="analytical, or traced: in DeepSpeed's engine, with tensors without contents. "
+            "Of --cases: frenzy-2024, analytical or learned. [default: analytical]"
+        ),
+    ] = None,
     output_: Output = Format.TABLE,
 ) -> None:
     """Predict the memory of training a model, by term and by moment. Needs no server.
@@ -77,7 +85,7 @@ def estimate(
     if cases is not None:
         if model is not None or file is not None:
             raise InvalidSpec("--cases names the models itself: leave out MODEL and -f")
-        estimate_cases(cases, mode, output_)
+        estimate_cases(cases, mode or "analytical", output_)
         return
     card = None if gpu is None else _card(gpu)
     pins = {"gpus": gpus, "zero_stage": zero, "micro_batch_size": micro_batch}
@@ -87,11 +95,17 @@ def estimate(
         "gradient_checkpointing": checkpointing,
         "attention": attention,
     }
-    spec = _spec(model, file, _given(fields), _given(pins), accumulation)
+    factory = traced.factory_of(model)
+    chosen = traced.mode_of(mode, factory)
+    named = model if factory is None else traced.stand_in(factory)
+    spec = _spec(named, file, _given(fields), _given(pins), accumulation)
     needs_numpy("estimate")
     from frenzy import offline  # noqa: PLC0415 - needs numpy, which the bare client lacks
 
-    found = offline.estimate(spec, card)
+    if chosen == "traced":
+        found = offline.traced_estimate(spec, card, factory)
+    else:
+        found = offline.estimate(spec, card)
     if output_ in (Format.JSON, Format.YAML):
         output.write_data(_as_json(found), output_)
     else:
@@ -128,7 +142,7 @@ def _given(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spec(
-    model: str | None,
+    model: str | dict[str, Any] | None,
     file: str | None,
     fields: dict[str, Any],
     pins: dict[str, Any],
@@ -168,8 +182,8 @@ def _card(name: str) -> GpuModel:
 def _as_json(found: "Estimate") -> dict[str, Any]:
     spare = found.spare_bytes
     return {
-        "parameters": found.setup.model.num_parameters,
-        "sequence_length": found.setup.sequence_length,
+        "parameters": found.parameters,
+        "sequence_length": found.sequence_length,
         "plan": to_json(found.found.plan),
         "memory": to_json(found.found.memory),
         "frenzy_2024_bytes": found.published_bytes,
@@ -182,30 +196,31 @@ def _as_json(found: "Estimate") -> dict[str, Any]:
 
 
 def _shown(found: "Estimate") -> RenderableType:
-    model, memory = found.setup.model, found.found.memory
+    memory = found.found.memory
     rows = Table.grid(padding=(0, 2))
-    rows.add_row("model", f"{model.family}, {model.num_parameters:,} parameters")
+    rows.add_row("model", f"{found.family}, {found.parameters:,} parameters")
     rows.add_row("run", Text(_run(found), style="bold"))
     rows.add_row("peak", show.estimate_bar(memory, found.capacity_bytes))
     rows.add_row("", show.estimate_terms(memory))
     rows.add_row("peak at", Text(f"{memory.moment} (per GPU, {memory.mode})"))
-    published = format_bytes(found.published_bytes)
-    rows.add_row("compare", f"{published} by the published formula (frenzy-2024)")
+    if found.published_bytes is not None:
+        published = format_bytes(found.published_bytes)
+        rows.add_row("compare", f"{published} by the published formula (frenzy-2024)")
     parts = (rows, _quantities(memory), _moments(found), _verdict(found))
     return Group(*(piece for part in parts for piece in (part, Text())))
 
 
 def _run(found: "Estimate") -> str:
-    plan, setup = found.found.plan, found.setup
+    plan = found.found.plan
     checkpointed = plan.activation_checkpointing is ActivationCheckpointing.FULL
     parts = [
         f"{plan.data} x {found.card.name if found.card else 'any CUDA GPU'}",
         f"ZeRO-{plan.zero_stage}",
         f"micro-batch {plan.micro_batch_size}",
         f"accumulation {plan.gradient_accumulation_steps}",
-        f"{setup.sequence_length} tokens",
+        f"{found.sequence_length} tokens",
         str(plan.precision),
-        str(setup.attention),
+        found.attention,
     ]
     return ", ".join([*parts, "activation checkpointing"] if checkpointed else parts)
 

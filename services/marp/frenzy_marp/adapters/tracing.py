@@ -11,7 +11,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from frenzy_shared.errors import FrenzyError
-from frenzy_shared.messages.trace import TraceAnswer, TraceRequest
+from frenzy_shared.messages.trace import EngineTrace, TraceAnswer, TraceRequest
 from frenzy_shared.units import GIB
 
 _GRACE_S: Final = 15  # to start, and to stop the trace itself
@@ -36,12 +36,18 @@ class Tracer:
     allow_code: bool = False
     command: tuple[str, ...] = (sys.executable, "-m", "frenzy_trainer.trace")
 
-    def trace(self, request: TraceRequest) -> TraceAnswer:
-        """Return what the tracer answers.
+    def engine(self, request: TraceRequest) -> EngineTrace:
+        """Return what DeepSpeed's engine took.
 
         Raises:
             TraceFailed: there is no answer, or it says why there is no result.
         """
+        answer = self._answer(request)
+        if answer.engine is None:
+            raise TraceFailed(answer.error or "no result", suggestions=answer.suggestions)
+        return answer.engine
+
+    def _answer(self, request: TraceRequest) -> TraceAnswer:
         limits = ("--seconds", str(self.seconds), "--memory", str(self.memory_bytes))
         code = ("--allow-code",) if self.allow_code else ()
         try:
@@ -52,7 +58,7 @@ class Tracer:
                 timeout=self.seconds + _GRACE_S,
                 check=False,
             )
-            answer = TraceAnswer.decode(done.stdout)
+            return TraceAnswer.decode(done.stdout)
         except subprocess.TimeoutExpired:
             raise TraceFailed(f"the tracer does not answer after {self.seconds} s") from None
         except OSError as error:
@@ -63,6 +69,3 @@ class Tracer:
                 f"the tracer died: {said[-1][:300] if said else f'exit code {done.returncode}'}",
                 suggestions=["it needs torch and DeepSpeed: pip install 'frenzy[node]'"],
             ) from None
-        if answer.error:
-            raise TraceFailed(answer.error, suggestions=answer.suggestions)
-        return answer

@@ -2,7 +2,8 @@
 
 Sources: DeepSpeed 0.19.8 runtime/fp16/unfused_optimizer.py (stage 0, bf16), torch AdamW with
 foreach off (stage 0, fp32), runtime/zero/stage_1_and_2.py, runtime/zero/stage3.py; torch/optim/
-adam.py ``_single_tensor_adam``: ``sqrt`` and ``div`` make two temporaries of the tensor's size.
+adam.py: in ``_single_tensor_adam`` ``sqrt`` and ``div`` make two temporaries of a tensor's size, in
+``_multi_tensor_adam`` (CUDA) only the square roots are new, but of all tensors at once.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +19,8 @@ Elements = npt.NDArray[np.int64]
 _NONE: Final[Elements] = np.zeros(0, dtype=np.int64)
 _FP32: Final = 4
 _MOMENTS: Final = 2 * _FP32  # Adam's exp_avg and exp_avg_sq
-_TEMPORARIES: Final = 2 * _FP32  # of one Adam update
+_TEMPORARIES: Final = 2 * _FP32  # of one Adam update, tensor by tensor
+_TEMPORARIES_AT_ONCE: Final = _FP32  # of one update of all tensors
 _SUB_GROUP_ELEMENTS: Final = 1_000_000_000  # zero_optimization.sub_group_size
 
 
@@ -64,6 +66,7 @@ def states(
     ``frozen`` are those that are never updated: weights and nothing else, sharded in stage 3.
     """
     still = _NONE if frozen is None else frozen
+    temporaries = _TEMPORARIES_AT_ONCE if cuda else _TEMPORARIES
     if stage == 3:
         prefetched = 2 * bucket * element if cuda and ranks > 1 else 0  # flat, and cut
         buffers = bucket * element + prefetched
@@ -74,11 +77,12 @@ def states(
             element=element,
             buffers=buffers,
             threshold=persistence_threshold,
+            temporaries=temporaries,
         )
     if stage == 0:
         trained = _unsharded(parameters, element, cuda=cuda)
     else:
-        trained = _stage_1_and_2(parameters, ranks, element)
+        trained = _stage_1_and_2(parameters, ranks, element, temporaries)
     whole = _allocated(still, element)
     return replace(
         trained,
@@ -98,7 +102,7 @@ def _unsharded(parameters: Elements, element: int, *, cuda: bool) -> States:
     largest = _allocated(parameters.max(keepdims=True), _FP32)
     mixed = element < _FP32
     scalars = len(parameters) * BLOCK_BYTES  # Adam keeps a step count per tensor
-    temporaries = 2 * (full if cuda else largest)
+    temporaries = full if cuda else 2 * largest
     master = full if mixed else 0
     start = weights + master + 2 * full + scalars + (full + temporaries if mixed else 0)
     return States(
@@ -114,7 +118,7 @@ def _unsharded(parameters: Elements, element: int, *, cuda: bool) -> States:
     )
 
 
-def _stage_1_and_2(parameters: Elements, ranks: int, element: int) -> States:
+def _stage_1_and_2(parameters: Elements, ranks: int, element: int, temporaries: int) -> States:
     own = partition_elements(int(parameters.sum()), ranks)
     weights = own * ranks * element
     return States(
@@ -123,7 +127,7 @@ def _stage_1_and_2(parameters: Elements, ranks: int, element: int) -> States:
         moments=own * _MOMENTS,
         buffers=0,
         step_gradients=own * _FP32,
-        step_temporaries=own * _TEMPORARIES,
+        step_temporaries=own * temporaries,
         step_keeps_gradients=False,
         # The flat copy is made while every parameter still has its own memory.
         initialisation=max(2 * weights, weights + 2 * own * _FP32),
@@ -139,6 +143,7 @@ def _stage_3(
     element: int,
     buffers: int,
     threshold: int,
+    temporaries: int,
 ) -> States:
     own = int((-(-parameters // ranks)).sum())
     every = np.concatenate((parameters, frozen))
@@ -152,7 +157,7 @@ def _stage_3(
         moments=own * _MOMENTS,
         buffers=own * element + buffers,  # the gradients' partitions are always there
         step_gradients=updated * _FP32,
-        step_temporaries=updated * _TEMPORARIES,
+        step_temporaries=updated * temporaries,
         step_keeps_gradients=False,
         # The model is built whole, then its parameters are cut and moved into one buffer.
         initialisation=max(whole, 2 * own * element + still) + own * element,

@@ -1,0 +1,118 @@
+"""Estimates by tracing: a job becomes a question to the tracer, its answer a breakdown.
+
+What a trace cannot know of a GPU: AdamW updates all tensors at once there, which the question
+asks for; ZeRO-3 gathers a bucket ahead there, which is added.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from frenzy_marp.adapters.tracing import Tracer
+from frenzy_marp.core.breakdown import Breakdown, exact_plan, measured_breakdown, pinned_plan
+from frenzy_marp.core.deepspeed_config import deepspeed_config, unsized_config
+from frenzy_marp.core.memory.blocks import element_bytes
+from frenzy_marp.core.memory.predictor import Peak
+from frenzy_shared.catalog.gpus import GpuModel
+from frenzy_shared.catalog.models import resolve_model
+from frenzy_shared.domain.model import Attention, Family
+from frenzy_shared.domain.plan import MemoryTerm, ParallelismPlan
+from frenzy_shared.errors import InvalidModelConfig
+from frenzy_shared.messages.setup import DEFAULT_SEQUENCE_LENGTH, pins_of, training_setup
+from frenzy_shared.messages.spec import JobSpec
+from frenzy_shared.messages.trace import (
+    EngineQuestion,
+    Factory,
+    TracedMoment,
+    TraceRequest,
+)
+
+MODE: Final = "traced"
+_INITIALISATION: Final = "initialisation"  # nothing is gathered yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedEstimate:
+    """What tracing one exact plan found."""
+
+    found: Breakdown
+    parameters: int
+    sequence_length: int
+    attention: Attention
+
+
+def trace_estimate(
+    tracer: Tracer, spec: JobSpec, gpu: GpuModel | None, factory: Factory | None = None
+) -> TracedEstimate:
+    """Run DeepSpeed's engine for the plan that a job's pins describe, on ``gpu`` or any CUDA GPU.
+
+    With a ``factory`` the module is what it returns, and the job's model only a name.
+
+    Raises:
+        FrenzyError: the pins contradict each other or the GPU, or there is no trace.
+    """
+    plan, config = _planned(spec, gpu, known=factory is None)
+    cuda = gpu is None or not gpu.emulated
+    if cuda:
+        config["optimizer"]["params"]["foreach"] = True
+    request = TraceRequest(
+        model=resolve_model(spec.model or {}) if factory is None else None,
+        factory=factory,
+        sequence_length=_length(spec, known=factory is None),
+        micro_batch_size=plan.micro_batch_size,
+        precision=plan.precision,
+        attention=Attention(spec.attention),
+        checkpointing=plan.activation_checkpointing,
+        engine=EngineQuestion(
+            config=config, ranks=plan.world_size, steps=1 if spec.max_steps == 1 else 2
+        ),
+    )
+    engine = tracer.engine(request)
+    bucket = int(engine.config["zero_optimization"]["reduce_bucket_size"])
+    plan = replace(plan, reduce_bucket_elements=bucket)
+    ahead = _gathered_ahead(plan) if cuda else 0
+    moments = tuple(_peak(moment, ahead) for moment in engine.moments)
+    return TracedEstimate(
+        found=measured_breakdown(moments, plan, gpu, MODE),
+        parameters=engine.parameters,
+        sequence_length=request.sequence_length,
+        attention=request.attention,
+    )
+
+
+def _planned(
+    spec: JobSpec, gpu: GpuModel | None, *, known: bool
+) -> tuple[ParallelismPlan, dict[str, Any]]:
+    """Return the plan of a job and its configuration, exactly the planner's where it knows how."""
+    if known:
+        try:
+            setup = training_setup(spec)
+        except InvalidModelConfig:
+            if resolve_model(spec.model or {}).get("model_type") in set(Family):
+                raise  # a family that is known, with dimensions that cannot be
+        else:
+            plan = exact_plan(setup, gpu)
+            return plan, deepspeed_config(setup, plan, prefetch=0)
+    plan = pinned_plan(pins_of(spec), spec.global_batch_size, gpu, bucket=0)
+    return plan, unsized_config(plan)
+
+
+def _length(spec: JobSpec, *, known: bool) -> int:
+    if spec.sequence_length is not None:
+        return spec.sequence_length
+    longest = resolve_model(spec.model or {}).get("max_position_embeddings") if known else None
+    usable = isinstance(longest, int) and longest > 1
+    return min(longest, DEFAULT_SEQUENCE_LENGTH) if usable else DEFAULT_SEQUENCE_LENGTH
+
+
+def _gathered_ahead(plan: ParallelismPlan) -> int:
+    """Return what ZeRO-3 holds of the next layer: flat, and cut into parameters (states.py)."""
+    if plan.zero_stage != 3 or plan.world_size == 1:
+        return 0
+    return 2 * plan.reduce_bucket_elements * element_bytes(plan.precision)
+
+
+def _peak(moment: TracedMoment, ahead: int) -> Peak:
+    terms = [MemoryTerm(name=term.name, size_bytes=term.size_bytes) for term in moment.terms]
+    if ahead and moment.name != _INITIALISATION:
+        terms.append(MemoryTerm(name="gathered ahead (formula)", size_bytes=ahead))
+    return Peak(sum(term.size_bytes for term in terms), moment.name, tuple(terms))
