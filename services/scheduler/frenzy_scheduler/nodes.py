@@ -83,7 +83,9 @@ class Nodes:
 
     async def _keep(self, heartbeat: Heartbeat) -> DesiredSet:
         """Let a node go on with what it runs, and note it: the store is in SAFE MODE."""
-        epoch = heartbeat.epoch or (await self._new_epoch(heartbeat)).epoch
+        # Above every epoch that was ever given, which the store may no longer know.
+        least = self.clock.now_ms() // 1000
+        epoch = heartbeat.epoch or (await self._new_epoch(heartbeat, least)).epoch
         self.watch.hear(heartbeat.node, self.clock.monotonic())
         self.safe_mode.note(heartbeat, epoch)
         return DesiredSet(node=heartbeat.node, epoch=epoch, complete=False)
@@ -98,7 +100,7 @@ class Nodes:
             return DesiredSet(node=node, epoch=result.epoch, fenced=True)
         return await self.desired.complete(record, records, heartbeat.attempts)
 
-    async def _new_epoch(self, heartbeat: Heartbeat) -> Result:
+    async def _new_epoch(self, heartbeat: Heartbeat, least: int = 0) -> Result:
         node = NodeId(heartbeat.node)
         registration = NodeRegistration(
             node=node,
@@ -106,6 +108,7 @@ class Nodes:
             address=heartbeat.address,
             devices=heartbeat.devices,
             labels=heartbeat.labels,
+            least_epoch=least,
             outbox=(node_event(node, "joined", f"{len(heartbeat.devices)} devices"),),
         )
         op = f"register:{node}:{self.ids.new_id()}"

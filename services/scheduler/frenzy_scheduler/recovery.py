@@ -19,7 +19,7 @@ from frenzy_scheduler.documents import Documents
 from frenzy_scheduler.history import Past, read_past, read_present, skip_published
 from frenzy_scheduler.leadership import Leadership
 from frenzy_scheduler.nodes import node_event
-from frenzy_scheduler.safemode import SafeMode
+from frenzy_scheduler.safemode import Mark, SafeMode
 from frenzy_shared.bus.port import Bus, Message
 from frenzy_shared.clock import Clock, IdSource
 from frenzy_shared.domain.cluster import NodeRecord, NodeState, fence_timer
@@ -103,18 +103,18 @@ class Recovery:
         return shown.model_copy(update={"applied": True, "safe_mode": ""})
 
     async def _apply(self, found: Repairs, past: Past) -> None:
-        history = await self.keeper.history()
-        mark = past.mark
-        posted = max(history.posted, mark.number if mark else 0)
+        here, lease = await self.keeper.history(), self.leadership.proof
+        mark = past.mark or Mark(gen=here.gen, number=here.posted)
+        posted = max(here.posted, mark.number)
         await skip_published(self.store, past.published)
         for jobs in _batches(found.jobs):
             restored = [_job(repair, past) for repair in jobs]
-            await self._restore(Restore(lease=self.leadership.proof, posted=posted, jobs=restored))
+            restore = Restore(lease=lease, gen=mark.gen, posted=posted, jobs=restored)
+            await self._restore(restore)
         nodes = [_node(repair) for repair in found.nodes]
-        await self._restore(Restore(lease=self.leadership.proof, posted=posted, nodes=nodes))
+        await self._restore(Restore(lease=lease, gen=mark.gen, posted=posted, nodes=nodes))
         leave = Leave(
-            lease=self.leadership.proof,
-            gen=mark.gen if mark else history.gen,
+            lease=lease,
             owners=found.owners,
             timers=await self._timers(found),
         )

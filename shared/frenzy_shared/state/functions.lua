@@ -383,6 +383,10 @@ local function register_node(request)
   local rebooted = boot_id and boot_id ~= request.record.boot_id
   set_fields(key, request.record)
   local epoch = call('HINCRBY', key, 'epoch', 1)
+  if epoch < (request.least_epoch or 0) then -- an older service does not send it
+    epoch = request.least_epoch
+    call('HSET', key, 'epoch', int(epoch))
+  end
   local version = call('HINCRBY', key, 'version', 1)
   call('HSET', key, 'updated_ms', int(now))
   call('SADD', P .. 'nodes', request.id)

@@ -101,6 +101,7 @@ local function restore(request)
     return refusal
   end
   local now = now_ms()
+  call('HSET', P .. 'history', 'gen', request.gen)
   raise_counter(P .. 'outbox:state', 'posted', request.posted)
   raise_counter(P .. 'outbox:state', 'published', request.posted)
   for _, entry in ipairs(request.jobs) do
@@ -126,7 +127,6 @@ local function leave_safe_mode(request)
   for _, timer in ipairs(request.timers) do
     call('ZADD', P .. 'timer', int(now + timer.after_ms), timer.id)
   end
-  call('HSET', P .. 'history', 'gen', request.gen)
   return answer('OK')
 end
 

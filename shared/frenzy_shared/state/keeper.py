@@ -55,9 +55,10 @@ class NodeRestore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
-    """Records to write as they are. ``posted``: what the history had certainly reached."""
+    """Records to write as they are, and the history that goes on: its ``gen`` and ``posted``."""
 
     lease: Lease
+    gen: str
     posted: int
     jobs: Sequence[JobRestore] = ()
     nodes: Sequence[NodeRestore] = ()
@@ -65,10 +66,9 @@ class Restore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """The end of SAFE MODE: every device's owner, the timers of what goes on, and the ``gen``."""
+    """The end of SAFE MODE: every device's owner, and the timers of what goes on."""
 
     lease: Lease
-    gen: str
     owners: Mapping[str, str]
     timers: Sequence[Timer] = ()
 

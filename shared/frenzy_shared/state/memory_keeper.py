@@ -70,6 +70,7 @@ class MemoryKeeper:
 
     def _restore(self, restore: Restore) -> Result:
         def write() -> None:
+            self._tables.gen = restore.gen
             self._tables.posted = max(self._tables.posted, restore.posted)
             for job in restore.jobs:
                 self._restore_job(job)
@@ -84,7 +85,7 @@ class MemoryKeeper:
             self._tables.owners = dict(leave.owners)
             for timer in leave.timers:
                 self._tables.timers[timer.id] = now + rules.milliseconds(timer.after_s)
-            self._tables.gen, self._tables.safe_mode = leave.gen, ""
+            self._tables.safe_mode = ""
 
         return self._if_unsafe(leave.lease, write)
 

@@ -80,6 +80,7 @@ def register_request(registration: NodeRegistration) -> str:
             "id": registration.node,
             "record": texts(record),
             "devices": [device.id for device in registration.devices],
+            "least_epoch": registration.least_epoch,
             **_messages(registration.outbox),
         }
     )
@@ -90,6 +91,7 @@ def restore_request(restore: Restore) -> str:
     return dumps(
         {
             "lease": _lease(restore.lease),
+            "gen": restore.gen,
             "posted": restore.posted,
             "jobs": [
                 {
@@ -119,7 +121,6 @@ def leave_request(leave: Leave) -> str:
     return dumps(
         {
             "lease": _lease(leave.lease),
-            "gen": leave.gen,
             "owners": dict(leave.owners),
             "timers": _timers(leave.timers),
         }

@@ -154,6 +154,7 @@ class Tables:
         entity = f"node:{registration.node}"
         earlier = self.records.get(entity)
         epoch, version = (earlier["epoch"] + 1, earlier["version"] + 1) if earlier else (1, 1)
+        epoch = max(epoch, registration.least_epoch)
         record = {
             **(earlier or {}),
             "id": registration.node,

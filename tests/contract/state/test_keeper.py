@@ -121,7 +121,7 @@ async def test_what_was_is_written_back_whole(store):
         JobRestore(record=record, spec={"a": 1}, timeline=timeline, outbox=[event("updated", "j1")])
     ]
     nodes = [NodeRestore(record={**to_json(node), "epoch": 9})]
-    restore = Restore(lease=LEASE, posted=1000, jobs=jobs, nodes=nodes)
+    restore = Restore(lease=LEASE, gen="abc", posted=1000, jobs=jobs, nodes=nodes)
     assert (await store.restore("op", restore)).ok
     assert (await store.restore("op", restore)).ok  # the answer was lost
     job = await store.job("j1")
@@ -137,7 +137,7 @@ async def test_what_was_is_written_back_whole(store):
     assert entries[-1].history == history.mark
     owners = {"n1/gpu-0": "j1#1", "n1/gpu-1": ""}
     timers = [Timer(id="prepare:j1:1", after_s=0.001)]
-    leave = Leave(lease=LEASE, gen="abc", owners=owners, timers=timers)
+    leave = Leave(lease=LEASE, owners=owners, timers=timers)
     assert (await store.leave_safe_mode("leave", leave)).ok
     assert (await store.cluster()).owners == owners
     assert (await store.history()).gen == "abc"
@@ -149,15 +149,15 @@ async def test_a_finished_job_that_is_restored_can_be_forgotten(store):
     record = await finish(store, "j1", "SUCCEEDED")
     await safe(store)
     jobs = [JobRestore(record=to_json(record))]
-    await store.restore("op", Restore(lease=LEASE, posted=0, jobs=jobs))
+    await store.restore("op", Restore(lease=LEASE, gen="abc", posted=0, jobs=jobs))
     assert [job.id for job in await store.oldest_finished(9)] == ["j1"]
     assert (await store.counts())["SUCCEEDED"] == 1
 
 
 async def test_recovery_needs_safe_mode_and_the_lease(store):
     await up(store, "n1")
-    restore = Restore(lease=LEASE, posted=0)
-    leave = Leave(lease=LEASE, gen="g", owners={})
+    restore = Restore(lease=LEASE, gen="abc", posted=0)
+    leave = Leave(lease=LEASE, owners={})
     assert (await store.restore("a", restore)).status is Status.BAD_STATE
     assert (await store.leave_safe_mode("b", leave)).status is Status.BAD_STATE
     await store.enter_safe_mode("why")

@@ -31,6 +31,14 @@ async def test_each_registration_is_an_epoch(store):
     assert (node.state, node.epoch, node.version) == (NodeState.JOINING, 2, 3)
 
 
+async def test_an_epoch_may_be_asked_to_be_high_and_goes_on_from_there(store):
+    high = replace(registration("n1"), least_epoch=1_800_000_000)
+    assert (await store.register_node("op", high)).epoch == 1_800_000_000
+    assert (await store.node("n1")).epoch == 1_800_000_000
+    assert (await store.register_node("again", registration("n1"))).epoch == 1_800_000_001
+    assert (await store.register_node("low", replace(high, least_epoch=5))).epoch == 1_800_000_002
+
+
 async def test_nodes_are_listed_by_name(store):
     for name in ("b", "c", "a"):
         await store.register_node(name, registration(name, 1))

@@ -11,7 +11,7 @@ from frenzy_shared.domain.cluster import NodeState
 from frenzy_shared.domain.job import StopReason
 from frenzy_shared.errors import SafeMode
 from frenzy_shared.messages import subjects
-from frenzy_shared.messages.v1 import EvidenceKind, ReconcileReply, ReconcileRequest
+from frenzy_shared.messages.v1 import EvidenceKind, Phase, ReconcileReply, ReconcileRequest
 from frenzy_shared.state.tables import Tables
 
 
@@ -285,3 +285,32 @@ async def test_nothing_is_put_right_while_a_node_is_silent(bench):
 async def test_without_safe_mode_there_is_nothing_to_put_right(bench):
     result = await reconcile(bench, apply=True)
     assert (result.safe_mode, result.count, result.applied) == ("", 0, False)
+
+
+async def test_an_agent_that_restarts_in_safe_mode_keeps_its_job_through_the_repair(bench):
+    agent = await bench.node("n1")
+    await agent.join()
+    await agent.join()
+    await run(bench, "j1")
+    await restore(bench, None)
+    agent.epoch = 0
+    await beat_all(bench)
+    assert agent.epoch > 3
+    assert (await reconcile(bench, apply=True)).applied
+    desired = await agent.beat()
+    assert not desired.fenced
+    assert [(part.job, part.phase) for part in desired.attempts] == [("j1", Phase.GO)]
+    await finish(bench, "j1")
+
+
+async def test_the_next_leader_after_a_repair_finds_everything_in_order(bench):
+    await bench.node("n1")
+    await run(bench, "j1")
+    await restore(bench, None)
+    await beat_all(bench)
+    assert (await reconcile(bench, apply=True)).applied
+    await bench.turn()
+    other = make_scheduler(bench.store, bench.bus, bench.clock, instance="s2")
+    bench.clock.advance(5)
+    await other._lead()
+    assert (other.leadership.held, other._safe_mode.why) == (True, "")
