@@ -32,6 +32,8 @@ _LOOK_SHARE: Final = 0.1  # of the distance from now, where that is longer
 _LEAST_WINDOW_S: Final = 1.0
 _PER_CYCLE: Final = 10  # work of a cycle beside its jobs
 _PER_BID: Final = 6  # work of a job whose plans are all weighed, as allocators do
+_FOR_THE_REST: Final = 0.3  # share of the budget that is kept for what is beyond the cut-off
+_MOST_GIVEN_AWAY: Final = 0.9  # share of the cluster that arrivals are taken to use, at most
 _NO_JOB: Final = JobId("")
 
 
@@ -86,17 +88,21 @@ class Budget:
 
     left: int
 
-    def spend(self, jobs: int) -> bool:
-        """Take one cycle's work; False when that is more than is left."""
-        self.left -= jobs + _PER_CYCLE
-        return self.left >= 0
+    def spend(self, jobs: int, reserve: int) -> bool:
+        """Take one cycle's work; False, and nothing is taken, when less than that is left."""
+        work = jobs + _PER_CYCLE
+        if self.left - work < reserve:
+            return False
+        self.left -= work
+        return True
 
 
 class Future:
     """Runs one future. ``starts`` and ``ends`` are seconds from now, of the present's jobs.
 
-    Where it must stop, at ``horizon_s`` or for lack of budget, ``cut_off_s`` says how far it came:
-    jobs that train then are taken to go on as they are, and others are missing.
+    Where the budget does not reach, ``cut_off_s`` says how far it came. Beyond it nobody arrives,
+    and everything takes longer instead by what arrivals took before. If even that is too much, or
+    later than ``horizon_s``, jobs that train are taken to go on, and others are missing.
     """
 
     def __init__(
@@ -114,6 +120,9 @@ class Future:
         self._agenda: list[tuple[float, int, int, JobId, int]] = []
         self._now_s = self._look_s = 0.0
         self._events = self._arrived = 0
+        self._devices = sum(self._snapshot.total(kind) for kind in self._snapshot.kinds)
+        self._given_away_s = 0.0  # device-seconds that arrivals have had
+        self._stretch = 1.0  # of the time beyond the cut-off
         self._running: dict[JobId, Voyage] = {}
         self._waiting: dict[JobId, Voyage] = {}
         self._open: set[JobId] = set()  # jobs whose end is not known yet
@@ -123,17 +132,24 @@ class Future:
     def run(self) -> None:
         """Go on until the ends of all jobs of the present are known."""
         self._begin()
+        self._advance(reserve=round(self._budget.left * _FOR_THE_REST))
+        if self._open and self._budget.left > 0:
+            self._cut_off()
+            self._advance(reserve=0)
+        for job in self._open & self._running.keys():
+            self.ends[job] = self._told(self._running[job].ends_s)
+
+    def _advance(self, *, reserve: int) -> None:
+        """Let things happen until all ends are known, or the budget is down to ``reserve``."""
         happened = True
         while self._open:
             if happened:
-                if not self._budget.spend(self._looked_at):
-                    break
+                if not self._budget.spend(self._looked_at, reserve):
+                    return
                 self._decide()
             if not self._agenda or self._agenda[0][0] > self._horizon_s:
-                break
+                return
             happened = self._happen()
-        if self._open:
-            self._cut_off()
 
     @property
     def _looked_at(self) -> int:
@@ -157,9 +173,18 @@ class Future:
         self._plan_arrival(0.0)
 
     def _cut_off(self) -> None:
+        """Forget those who would arrive, and make up for it."""
         self.cut_off_s = self._now_s
-        for job in self._open & self._running.keys():
-            self.ends[job] = self._running[job].ends_s
+        strangers = [one for one in self._running.values() if one.arrived]
+        given_away_s = self._given_away_s + sum(one.held_device_s(self._now_s) for one in strangers)
+        share = given_away_s / max(self._devices * self._now_s, 1.0)
+        self._stretch = 1 / (1 - min(share, _MOST_GIVEN_AWAY))
+        self._waiting = {job: one for job, one in self._waiting.items() if not one.arrived}
+
+    def _told(self, at_s: float) -> float:
+        """Return a moment as it is told: beyond the cut-off time goes slower."""
+        cut_off_s = at_s if self.cut_off_s is None else self.cut_off_s
+        return at_s + max(at_s - cut_off_s, 0.0) * (self._stretch - 1)
 
     def _happen(self) -> bool:
         """Let the next event happen and what is close to it; tell whether to decide."""
@@ -176,6 +201,8 @@ class Future:
     def _handle(self, kind: _Kind, at_s: float, job: JobId, generation: int) -> bool:
         """Let one event happen; False when it is void."""
         if kind is _Kind.ARRIVE:
+            if self.cut_off_s is not None:
+                return False
             self._arrive(at_s)
         elif kind is _Kind.END:
             voyage = self._running.get(job)
@@ -183,7 +210,7 @@ class Future:
                 return False
             self._give_back(voyage)
             self._open.discard(job)
-            self.ends.setdefault(job, at_s)
+            self.ends.setdefault(job, self._told(at_s))
         elif self._preemptive:
             return at_s >= self._look_s  # else something was decided since it was planned
         return True
@@ -199,7 +226,7 @@ class Future:
             sequence=self._sequence + self._arrived,
             progress=replace(like.progress, arrived_ms=arrived_ms),
         )
-        self._waiting[new.id] = Voyage(new, self._luck, present.now_ms)
+        self._waiting[new.id] = Voyage(new, self._luck, present.now_ms, arrived=True)
         self._plan_arrival(at_s)
 
     def _plan_arrival(self, after_s: float) -> None:
@@ -238,7 +265,7 @@ class Future:
     def _start(self, voyage: Voyage, placement: Placement) -> None:
         if not Statement(self._snapshot).allocate(placement.kind, placement.devices):
             raise AssertionError(f"job {voyage.id} was given devices that are not idle")
-        self.starts.setdefault(voyage.id, self._now_s)
+        self.starts.setdefault(voyage.id, self._told(self._now_s))
         voyage.start(placement, self._now_s, self._present.start_s)
         self._ledger.charge(voyage.project, voyage.plan)
         self._keep(voyage)
@@ -249,12 +276,14 @@ class Future:
         self._add(voyage.ends_s, _Kind.END, voyage.id, voyage.generation)
         if not self._preemptive:
             self._open.discard(voyage.id)
-            self.ends.setdefault(voyage.id, voyage.ends_s)
+            self.ends.setdefault(voyage.id, self._told(voyage.ends_s))
 
     def _give_back(self, voyage: Voyage) -> None:
         held = voyage.placement
         if held is None or not Statement(self._snapshot).evict(held.kind, held.devices):
             raise AssertionError(f"job {voyage.id} gave back devices that it did not hold")
+        if voyage.arrived:
+            self._given_away_s += voyage.held_device_s(self._now_s)
         self._ledger.charge(voyage.project, None, held=voyage.plan)
         del self._running[voyage.id]
 

@@ -23,11 +23,14 @@ class Voyage:
     ``left`` is the share of the work that it had in the present; it is over at ``over_at``.
     """
 
-    def __init__(self, given: QueuedJob | RunningJob, luck: Luck, now_ms: int) -> None:
+    def __init__(
+        self, given: QueuedJob | RunningJob, luck: Luck, now_ms: int, *, arrived: bool = False
+    ) -> None:
         self.id: JobId = given.id
         self.placement: Placement | None = None
         self.plan: ResourcePlan | None = None
         self.project = given.project
+        self.arrived = arrived  # later than the present
         self.generation = 0  # of placements: an end planned for an older one is void
         self.ends_s = 0.0
         self._given, self._luck, self._now_ms = given, luck, now_ms
@@ -79,6 +82,11 @@ class Voyage:
         """Give the devices up at a checkpoint and wait again."""
         self._left, self._attained_device_s = self._done(now_s)
         self.placement = self.plan = self._queued = None
+
+    def held_device_s(self, now_s: float) -> float:
+        """Return the device-seconds since the job got the devices that it holds."""
+        held = self.placement.devices if self.placement is not None else ()
+        return len(held) * (now_s - self._placed_s)
 
     def as_queued(self) -> QueuedJob:
         """Return the job as the queue holds it."""
@@ -133,9 +141,8 @@ class Voyage:
         if self.placement is None:
             return self._left, self._attained_device_s
         trained_s = max(now_s - self._trains_from_s, 0.0)
-        held_s = len(self.placement.devices) * (now_s - self._placed_s)
         left = max(self._left - trained_s / self._whole_s, 0.0)
-        return left, self._attained_device_s + held_s
+        return left, self._attained_device_s + self.held_device_s(now_s)
 
     def _progress(self, left: float, attained_device_s: float) -> Progress:
         given = self._given.progress
