@@ -29,7 +29,18 @@ CELLS = [
 ]
 
 
-def run_of(model, plan, stage, accumulation, checkpointing):
+MODULES = {"q_proj": "q", "v_proj": "v"}
+EVERY_MODULE = {
+    **MODULES,
+    "k_proj": "k",
+    "o_proj": "o",
+    "gate_proj": "gate",
+    "up_proj": "up",
+    "down_proj": "down",
+}
+
+
+def run_of(model, plan, stage, accumulation, checkpointing, **training):
     gpt2 = model.max_positions is not None
     fields = case_fields(
         gpu={"count": DEVICES},
@@ -46,7 +57,7 @@ def run_of(model, plan, stage, accumulation, checkpointing):
             "tied_embeddings": model.tied_embeddings,
             "gated_mlp": not gpt2,
             "norm": "layer" if gpt2 else "rms",
-            "num_parameters": model.num_parameters,
+            "num_parameters": model.num_parameters - model.adapter_parameters,
         },
         training={
             "framework": "deepspeed",
@@ -62,6 +73,7 @@ def run_of(model, plan, stage, accumulation, checkpointing):
             "logits_dtype": "fp32",
             "logits_kept": False,
             "torch_version": "2.13.0",
+            **training,
         },
         parallelism={
             "data": DEVICES,
@@ -84,8 +96,39 @@ def test_both_models_of_deepspeed_agree(model, stage, accumulation, checkpointin
         global_batch_size=DEVICES * SEQUENCES * accumulation,
         resources={"gpus": DEVICES, "zero_stage": stage, "micro_batch_size": SEQUENCES},
     )
-    card = find_gpu("NVIDIA H200")
-    plan = exact_plan(wanted, card)
-    exact = breakdown(wanted, plan, card).memory.allocated.expected / GIB
+    plan, exact = exactly(wanted)
     run = run_of(wanted.model, plan, stage, accumulation, checkpointing)
     assert predict_allocated(run).total / GIB == pytest.approx(exact, rel=0.03)
+
+
+@pytest.mark.parametrize("modules", [MODULES, EVERY_MODULE], ids=["q and v", "all"])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+def test_both_models_of_adapters_agree(modules, dropout, checkpointing):
+    wanted = setup(
+        model="llama-3.2-1b",
+        method="lora",
+        lora={"rank": 16, "dropout": dropout, "target_modules": list(modules)},
+        sequence_length=LENGTH,
+        precision="bf16",
+        gradient_checkpointing=checkpointing,
+        global_batch_size=DEVICES * SEQUENCES,
+        resources={"gpus": DEVICES, "zero_stage": 1, "micro_batch_size": SEQUENCES},
+    )
+    plan, exact = exactly(wanted)
+    lora = {
+        "rank": 16,
+        "targets": list(modules.values()),
+        "dropout": dropout,
+        "trainable_parameters": wanted.model.adapter_parameters,
+    }
+    run = run_of(
+        wanted.model, plan, 1, 1, checkpointing, method="lora", lora=lora, adapter_dtype="bf16"
+    )
+    assert predict_allocated(run).total / GIB == pytest.approx(exact, rel=0.03)
+
+
+def exactly(wanted):
+    card = find_gpu("NVIDIA H200")
+    plan = exact_plan(wanted, card)
+    return plan, breakdown(wanted, plan, card).memory.allocated.expected / GIB

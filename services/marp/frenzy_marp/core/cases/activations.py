@@ -104,7 +104,10 @@ def _cross_attention(block: Block) -> float:
 
 
 def _adapters(block: Block) -> float:
-    """Return each adapter's inner value, and its dropout mask unless a kernel fuses it."""
+    """Return each adapter's inner value; with dropout the mask and its own dropped input too.
+
+    Kernels that fuse the adapters keep neither.
+    """
     adapter = block.run.training.adapter
     if adapter is None:
         return 0.0
@@ -122,7 +125,7 @@ def _adapters(block: Block) -> float:
         widths = widths[2:]  # one adapter on the fused projection
     inner = block.element * adapter.rank * len(widths)
     fused = block.kernels.fused_norm and block.run.model.norm is word.Norm.RMS
-    return inner if fused or adapter.dropout == 0 else inner + sum(widths)
+    return inner if fused or adapter.dropout == 0 else inner + (1 + block.element) * sum(widths)
 
 
 def _residual_dropout(block: Block) -> float:
