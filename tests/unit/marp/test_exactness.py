@@ -11,11 +11,19 @@ from frenzy_marp.core.memory.gradients import Gradients
 from frenzy_marp.core.memory.profiles import block_profile, ends_profile
 from frenzy_marp.core.memory.program import block_of, ends_of, is_ordinary
 from frenzy_shared.catalog.families import RULES
+from frenzy_shared.domain.adapters import Adapters, Role
 from frenzy_shared.domain.model import Attention, Family, ModelArchitecture
-from frenzy_shared.domain.plan import ActivationCheckpointing
+from frenzy_shared.domain.plan import ActivationCheckpointing, Loss
 from frenzy_shared.domain.structure import LLAMA, FusedProjection
 
 WIRINGS = sorted({rules.structure for rules in RULES.values()}, key=repr)
+ADAPTERS = [
+    Adapters(rank=rank, alpha=1.0, dropout=dropout, roles=roles, modules=())
+    for rank, dropout, roles in [
+        (1, 0.0, tuple(Role)),
+        (8, 0.1, (Role.QUERY, Role.FUSED, Role.DOWN)),
+    ]
+]
 
 
 @st.composite
@@ -45,10 +53,12 @@ def shapes(draw):
         activation=draw(st.sampled_from(["gelu_new", "silu", "relu"])),
         head_bias=draw(st.booleans()),
         sliding_window=draw(st.sampled_from([None, 1, 50])),
+        adapters=draw(st.sampled_from([None, *ADAPTERS])),
     )
     attention = draw(st.sampled_from(list(Attention)))
     length = draw(st.sampled_from([1, 5, 64, 100]))
-    return Shape(model, attention, 1, length, draw(st.sampled_from([2, 4])))
+    loss = draw(st.sampled_from(list(Loss)))
+    return Shape(model, attention, 1, length, draw(st.sampled_from([2, 4])), loss)
 
 
 def _rotary_dims(wiring, head_dim):
@@ -188,13 +198,15 @@ def reduced(sizes, first, end, ranks, bucket):
 )
 def test_tracks_agree_with_walking_gradient_by_gradient(sizes, ranks, bucket, accumulates):
     gradients = Gradients(np.array(sizes), element=2, bucket_bytes=2 * bucket)
-    first, end = gradients.span(ranks)
+    spans = list(zip(*gradients.spans(ranks), strict=True))
     two = gradients.track(2, ranks, accumulates=accumulates)
-    expected = followed(sizes, first, end, ranks, 2 * bucket, accumulates=accumulates)
-    assert (two.walk.before.tolist(), two.walk.handing.tolist()) == expected
+    walks = [followed(sizes, *span, ranks, 2 * bucket, accumulates=accumulates) for span in spans]
+    assert two.walk.before.tolist() == np.max([before for before, _ in walks], axis=0).tolist()
+    assert two.walk.handing.tolist() == np.max([handing for _, handing in walks], axis=0).tolist()
     three = gradients.track(3, ranks, accumulates=accumulates)
     assert (three.walk.before.tolist(), three.walk.handing.tolist()) == scattered(
         sizes, ranks, 2 * bucket
     )
     one = gradients.track(1, ranks, accumulates=accumulates)
-    assert one.after == sum(sizes) + reduced(sizes, first, end, ranks, 2 * bucket)
+    highest = max(reduced(sizes, *span, ranks, 2 * bucket) for span in spans)
+    assert one.after == sum(sizes) + highest

@@ -71,8 +71,8 @@ class Gradients:
             return self._partitioned(ranks, accumulates=accumulates)
         return self._scattered(ranks)
 
-    def span(self, ranks: int) -> tuple[int, int]:
-        """Return (first, end) of the parameters that the rank with most of them touches.
+    def spans(self, ranks: int) -> tuple[Bytes, Bytes]:
+        """Return (first, end) of the parameters that each rank touches.
 
         Ranks own equal slices of the flat parameters, whose order is the reverse of backward's;
         a parameter that crosses a border is kept whole by both.
@@ -82,9 +82,7 @@ class Gradients:
         end = np.concatenate(
             (np.searchsorted(self._ends, borders, side="left") + 1, [len(self.sizes)])
         )
-        held = self._ends[end - 1] - (self._ends - self.sizes)[first]
-        worst = int(np.argmax(held))
-        return int(first[worst]), int(end[worst])
+        return first, end
 
     @cached_property
     def total(self) -> int:
@@ -116,37 +114,50 @@ class Gradients:
             self._walks[key] = Walk(before, handing, start)
         return self._walks[key]
 
+    def _partitions(self, ranks: int) -> tuple[Bytes, Bytes, Bytes]:
+        """Return first, end and bytes of what each rank keeps whole."""
+        first, end = self.spans(ranks)
+        return first, end, self._ends[end - 1] - (self._ends - self.sizes)[first]
+
     def _reduction(self, ranks: int) -> int:
         """Return what stage 1 adds to the whole gradients while it reduces them by the bucket.
 
-        It walks the parameters in the model's order.
+        It walks the parameters in the model's order. A rank makes its partition at the first
+        bucket with something of its own; until then what was reduced has left.
         """
-        first, end = self.span(ranks)
-        partition = int(self.sizes[first:end].sum())
+        _, end, partitions = self._partitions(ranks)
         buckets = self._buckets_of_the_model
-        moved = np.cumsum(np.where(buckets.oversized, 0, buckets.filled))
-        own = buckets.of[len(self.sizes) - end]  # the first bucket with something of the rank's
-        held = np.where(np.arange(len(moved)) >= own, partition, 0) - moved
-        if ranks > 1:
-            held += np.where(buckets.oversized, 0, buckets.filled)
-        return self.bucket_bytes + max(0, int(held[:-1].max(initial=0)), partition - int(moved[-1]))
+        flat = np.where(buckets.oversized, 0, buckets.filled)
+        moved = np.cumsum(flat)
+        made = np.zeros(len(moved), dtype=np.int64)
+        np.maximum.at(made, buckets.of[len(self.sizes) - end], partitions)
+        held = np.maximum.accumulate(made) - moved + (flat if ranks > 1 else 0)
+        last = int(partitions.max() - moved[-1])
+        return self.bucket_bytes + max(0, int(held[:-1].max(initial=0)), last)
 
     def _partitioned(self, ranks: int, *, accumulates: bool) -> GradientTrack:
-        """Stage 2: gradients go through the bucket into the partition of their owner."""
-        first, end = self.span(ranks)
-        partition = int(self.sizes[first:end].sum())
-        kept = partition if accumulates else 0  # of the earlier micro-steps
+        """Stage 2: gradients go through the bucket into the partition of their owner.
+
+        The highest of all ranks at every point: one with a smaller partition may make it while
+        more activations are there.
+        """
+        first, _, partitions = self._partitions(ranks)
+        largest = int(partitions.max())
         buckets = self._buckets
-        there = kept + self.bucket_bytes
-        allocated = buckets.of > buckets.of[first]  # its first owned bucket has been reduced
-        before = np.concatenate(([kept], there + buckets.over + partition * allocated))
-        handing = np.concatenate(([there], before[1:-1]))
+        # [b]: the largest partition that is made before bucket b, when it has been reduced
+        made = np.zeros(len(buckets.filled) + 1, dtype=np.int64)
+        np.maximum.at(made, buckets.of[first] + 1, partitions)
+        made = np.maximum.accumulate(made)
+        # What earlier micro-steps left is there all the time: as much again.
+        kept = largest if accumulates else 0
+        own = np.maximum(2 * made, kept) if accumulates else made
+        before = np.concatenate(([kept], self.bucket_bytes + buckets.over + own[buckets.of]))
+        handing = np.concatenate(([kept + self.bucket_bytes], before[1:-1]))
         flushes = buckets.flushes
         leaving = buckets.of[flushes] - 1
-        arriving = np.where(leaving == buckets.of[first], partition, 0)
         flat = np.where(buckets.oversized | (ranks == 1), 0, buckets.filled)[leaving]
-        handing[flushes] += np.maximum(arriving, flat)
-        after = there + int(buckets.over[-1]) + partition
+        handing[flushes] += np.maximum(own[leaving + 1] - own[leaving], flat)
+        after = kept + self.bucket_bytes + int(buckets.over[-1]) + largest
         return GradientTrack(Walk(before, handing, kept), after)
 
     def _scattered(self, ranks: int) -> GradientTrack:
