@@ -1,10 +1,12 @@
 """``frenzy queue``: who waits, why, and until when."""
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Final
 
 import typer
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -56,16 +58,26 @@ def _write(view: QueueView, chosen: Format) -> None:
 
 
 def _watch(client: Client, project: str | None, limit: int, chosen: Format) -> None:
+    """Show the queue again and again: in place in a terminal, else one below the other."""
     console = output.out()
     try:
-        with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
+        with _screen(console) as draw:
             while True:
                 view = client.queue(project=project, limit=limit)
                 parts: list[RenderableType] = [_table(view, chosen)] if view.entries else []
-                live.update(Group(*parts, Text(_foot(view), style="dim")), refresh=True)
+                draw(Group(*parts, Text(_foot(view), style="dim")))
                 time.sleep(_POLL_S)
     except KeyboardInterrupt:
         raise typer.Exit(exits.Exit.INTERRUPTED) from None
+
+
+@contextmanager
+def _screen(console: Console) -> Iterator[Callable[[RenderableType], None]]:
+    if not console.is_terminal:
+        yield console.print
+        return
+    with Live(console=console, auto_refresh=False, screen=True) as live:
+        yield lambda shown: live.update(shown, refresh=True)
 
 
 def _table(view: QueueView, chosen: Format) -> RenderableType:
