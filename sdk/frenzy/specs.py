@@ -78,6 +78,14 @@ def read(source: SpecSource, base: Path | None = None) -> LocalSpec:
     return localize(document, base or folder)
 
 
+ALONE: Final = {"gradient_accumulation_steps": 1}  # what fixes the batch of a model alone
+
+
+def model_alone(model: str | Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the least specification of a model: one sequence at a time."""
+    return {"model": model, "data": "node:/any", "global_batch_size": 1}
+
+
 def exact(
     source: SpecSource, overrides: Mapping[str, Any]
 ) -> tuple[wire.JobSpec, estimate.Overrides]:
@@ -90,8 +98,7 @@ def exact(
     """
     changes = dict(overrides)
     if isinstance(source, str) and not source.endswith((".yaml", ".yml")):
-        source = {"model": source, "data": "node:/any", "global_batch_size": 1}
-        changes = {"gradient_accumulation_steps": 1, **changes}
+        source, changes = model_alone(source), {**ALONE, **changes}
     try:
         checked = estimate.Overrides.model_validate(changes)
     except ValidationError as error:

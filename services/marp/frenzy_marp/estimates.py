@@ -1,5 +1,8 @@
 """Answer what one exact configuration takes, on a GPU of this cluster or of the catalogue."""
 
+from collections.abc import Iterable
+from typing import Final
+
 from frenzy_marp.core.breakdown import breakdown, device_traits, exact_plan, smallest_cards
 from frenzy_marp.core.candidates import gpu_model
 from frenzy_marp.core.frenzy_2024 import published_peak
@@ -7,12 +10,13 @@ from frenzy_marp.core.host import host_estimate
 from frenzy_marp.core.learning import Experience, Lessons
 from frenzy_marp.core.learning_errors import Correction
 from frenzy_marp.core.memory.estimate import oom_probability
+from frenzy_marp.core.memory.predictor import Peak
 from frenzy_marp.core.refusals import pinned, unsupported_degrees
 from frenzy_marp.core.speed import estimate_speed, pace
 from frenzy_marp.learning import framework_of
 from frenzy_shared.catalog.gpus import GpuModel, named_gpu
 from frenzy_shared.domain.cluster import KindSummary
-from frenzy_shared.domain.model import TrainingSetup
+from frenzy_shared.domain.model import Pins, TrainingSetup
 from frenzy_shared.domain.plan import ParallelismPlan, SpeedEstimate
 from frenzy_shared.errors import InvalidSpec
 from frenzy_shared.messages.estimate import (
@@ -23,8 +27,8 @@ from frenzy_shared.messages.estimate import (
 )
 from frenzy_shared.messages.setup import training_setup
 
-_CARDS = 3  # that are named when none was asked for
-_NODE_DEVICES = 8  # of a GPU that the cluster lacks
+CARDS: Final = 3  # that are named when none was asked for
+_NODE_DEVICES: Final = 8  # of a GPU that the cluster lacks
 
 
 def estimate_view(
@@ -51,10 +55,12 @@ def estimate_view(
     capacity = kind.memory_bytes or None if kind else None
     expected = found.memory.allocated.expected
     traits = device_traits(gpu, plan)
-    smallest = smallest_cards(setup, plan, _CARDS) if gpu is None else ()
+    smallest = smallest_cards(setup, plan, CARDS) if gpu is None else ()
     return EstimateView(
+        family=setup.model.family.value,
         parameters=setup.model.num_parameters,
         sequence_length=setup.sequence_length,
+        attention=setup.attention.value,
         plan=plan,
         memory=found.memory,
         frenzy_2024_bytes=published_peak(
@@ -62,10 +68,7 @@ def estimate_view(
             sequence_length=setup.sequence_length,
             micro_batch_size=plan.micro_batch_size,
         ),
-        moments=tuple(
-            MomentView(moment=peak.moment, allocated=peak.allocated, terms=peak.terms)
-            for peak in found.moments
-        ),
+        moments=moment_views(found.moments),
         gpu=kind.kind if kind else None,
         capacity_bytes=capacity,
         fits=None if capacity is None else found.memory.required.high <= capacity,
@@ -73,9 +76,24 @@ def estimate_view(
         if capacity is None
         else oom_probability(expected, capacity, traits, memory_learned),
         smallest_gpus=tuple(card.name for card in smallest),
-        pinned=pinned(setup.pins),
+        pinned=fixed_by(request, setup.pins),
         host=host_estimate(setup, plan, emulated=traits.emulated, allocated=expected),
         speed=_speed(setup, plan, kind, gpu, time_learned),
+    )
+
+
+def fixed_by(request: EstimateRequest, pins: Pins) -> tuple[str, ...]:
+    """Return the names of the pins that whoever asks has set; an accumulation implies another."""
+    given = (request.spec.resources.micro_batch_size, request.overrides.micro_batch_size)
+    implied = () if any(given) else ("resources.micro_batch_size",)
+    return tuple(name for name in pinned(pins) if name not in implied)
+
+
+def moment_views(moments: Iterable[Peak]) -> tuple[MomentView, ...]:
+    """Return moments as they are shown."""
+    return tuple(
+        MomentView(moment=peak.moment, allocated=peak.allocated, terms=peak.terms)
+        for peak in moments
     )
 
 

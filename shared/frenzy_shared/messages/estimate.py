@@ -64,8 +64,10 @@ class EstimateView(Wire):
     ``smallest_gpus`` hold it then.
     """
 
+    family: str
     parameters: int
     sequence_length: int
+    attention: str
     plan: ParallelismPlan
     memory: MemoryEstimate
     frenzy_2024_bytes: int | None = None  # by the published formula

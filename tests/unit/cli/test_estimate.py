@@ -1,11 +1,18 @@
 """Estimates and plans without a server."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
+from tests.support.api import ok
 
 from frenzy.cli.commands import estimate
+from frenzy_marp.core.learning import Experience
+from frenzy_marp.estimates import estimate_view
+from frenzy_shared.catalog.gpus import use_own_gpus
+from frenzy_shared.messages.estimate import EstimateRequest, Overrides
+from frenzy_shared.messages.spec import parse_spec
 
 JOB = {
     "model": "gpt2",
@@ -155,3 +162,37 @@ def test_the_published_formula_stands_beside(cli):
     parameters = 50_257 * 768 + 12 * (12 * 768**2 + 13 * 768)
     activations = 1024 * 768 * 12 * 34 + 5 * 1024 * 12 * 12 * 1024
     assert asked(cli, "gpt2")["frenzy_2024_bytes"] == 20 * parameters + activations
+
+
+@pytest.fixture
+def learned():
+    """What a server answers that has seen runs."""
+    request = EstimateRequest(
+        spec=parse_spec({**JOB, "data": "node:/x"}), gpu="A100 SXM4 80GB", overrides=Overrides()
+    )
+    found = estimate_view(request, (), Experience())
+    memory = replace(found.memory, mode="learned", runs=7)
+    return found.model_copy(update={"memory": memory, "oom_probability": 0.021})
+
+
+def test_the_server_is_asked_when_told_to(cli, learned, job_file):
+    cli.api.on("POST", "/estimates", ok(learned))
+    result = cli("estimate", "-f", job_file, "--server", "--gpu", "A100 SXM4 80GB", "--zero", "3")
+    assert result.code == 0
+    for text in ("learned from 7 runs", "2.1 % risk", "tokens/s", "of RAM per rank", "by you:"):
+        assert text in result.out
+    body = json.loads(cli.api.requests[0].content)
+    assert (body["gpu"], body["overrides"]) == ("A100 SXM4 80GB", {"zero_stage": 3})
+    assert body["spec"]["global_batch_size"] == 16
+
+
+def test_a_gpu_of_ones_own_is_estimated_offline_too(cli, monkeypatch, tmp_path):
+    path = tmp_path / "catalog.yaml"
+    path.write_text(
+        "gpus: [{name: Own 9GB, memory: 9GiB, tensor_tflops: 50, fp32_tflops: 20,"
+        " bandwidth_gb_s: 400, compute_capability: '8.6'}]"
+    )
+    monkeypatch.setenv("FRENZY_CATALOG", str(path))
+    found = asked(cli, "gpt2", "--gpu", "own 9gb")
+    assert (found["gpu"], found["capacity_bytes"]) == ("Own 9GB", 9 * 2**30)
+    use_own_gpus(())
