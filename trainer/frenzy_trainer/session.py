@@ -11,9 +11,11 @@ from typing import Final
 import torch.distributed as dist
 
 from frenzy_shared.domain.model import Attention
+from frenzy_shared.domain.plan import Loss
 from frenzy_trainer.accountant import Accountant
 from frenzy_trainer.adapters import add_adapters
 from frenzy_trainer.checkpoint import Checkpoints, Origin, Progress, find_origin
+from frenzy_trainer.chunked import chunk_loss
 from frenzy_trainer.console import say
 from frenzy_trainer.data import Dataset
 from frenzy_trainer.engine import start_distributed, start_engine
@@ -97,6 +99,8 @@ def _train(run: Run, dataset: Dataset, report: ReportFile, stop: StopFlag) -> in
     )
     if run.architecture.adapters is not None:
         add_adapters(model, run.architecture.adapters)
+    if parallelism.loss is Loss.CHUNKED:
+        chunk_loss(model, run.architecture.chunk_length(run.sequence_length))
     origin = find_origin(run)
     extra = CONFIG if origin is not None and origin.universal else {}
     engine = start_engine(model, {**run.deepspeed_config, **extra})

@@ -70,6 +70,7 @@ def _shape(plan: ResourcePlan) -> tuple[object, ...]:
         how.gradient_accumulation_steps,
         how.precision,
         how.activation_checkpointing,
+        how.loss,
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from frenzy_shared.domain.adapters import Adapters, Role
-from frenzy_shared.domain.plan import ActivationCheckpointing, Precision
+from frenzy_shared.domain.plan import ActivationCheckpointing, Loss, Precision
 from frenzy_shared.domain.structure import Norm, QueryKeyNorm, Residual, Structure
 
 
@@ -108,6 +108,13 @@ class ModelArchitecture:
         embeddings += (self.max_positions or 0) * h
         return self.num_layers * layer + norm + embeddings
 
+    def chunk_length(self, length: int) -> int:
+        """Return the positions of a sequence whose logits a chunked loss has at a time.
+
+        Those of one chunk are as large as the hidden states of the whole sequence.
+        """
+        return max(1, -(-length * self.hidden_size // self.vocab_size))
+
     @property
     def adapter_parameters(self) -> int:
         """Return the parameters of all adapters of one layer."""
@@ -163,6 +170,7 @@ class Pins:
     pipeline: int | None = None
     precision: Precision | None = None
     activation_checkpointing: ActivationCheckpointing | None = None
+    loss: Loss | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,13 @@ class ActivationCheckpointing(StrEnum):
     FULL = "full"
 
 
+class Loss(StrEnum):
+    """How the vocabulary projection and the loss are computed."""
+
+    FULL = "full"  # transformers' own: all logits at once
+    CHUNKED = "chunked"  # some positions at a time, their gradients at once
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
     """A predicted quantity with its uncertainty: ``low <= expected <= high``."""
@@ -76,6 +83,7 @@ class ParallelismPlan:
     precision: Precision
     activation_checkpointing: ActivationCheckpointing
     reduce_bucket_elements: int
+    loss: Loss = Loss.FULL
 
     @property
     def world_size(self) -> int:

@@ -11,6 +11,7 @@ from frenzy_shared.catalog.models import (
     resolve_model,
 )
 from frenzy_shared.domain.model import Attention, ModelArchitecture, Pins, TrainingSetup
+from frenzy_shared.domain.plan import Loss
 from frenzy_shared.errors import FieldProblem, InvalidSpec
 from frenzy_shared.messages.spec import JobSpec, Lora, memory_range
 
@@ -107,4 +108,12 @@ def pins_of(spec: JobSpec) -> Pins:
         pipeline=resources.pipeline,
         precision=spec.precision,
         activation_checkpointing=spec.gradient_checkpointing,
+        loss=_loss(spec),
     )
+
+
+def _loss(spec: JobSpec) -> Loss | None:
+    """Return the pinned loss; a script has its own, which is taken to be the usual one."""
+    if spec.loss == "auto":
+        return None if spec.entrypoint is None else Loss.FULL
+    return Loss(spec.loss)

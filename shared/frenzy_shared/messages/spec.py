@@ -207,7 +207,11 @@ class JobSpec(_Section):
     gradient_checkpointing: Annotated[ActivationCheckpointing, Field(strict=False)] | None = None
     """Recompute activations in backward to save memory. Without it Frenzy decides."""
     attention: Literal["eager", "sdpa"] = "sdpa"
-    """Implementation of attention."""
+    """Implementation of attention. An architecture without a fused one runs eager."""
+    loss: Literal["auto", "full", "chunked"] = "auto"
+    """The loss of all positions at once, or of some at a time, which never holds all logits.
+    auto: Frenzy decides.
+    """
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Seed of the weights and of the order of the data."""
     checkpoint: Checkpointing = Checkpointing()

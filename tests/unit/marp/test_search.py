@@ -16,7 +16,7 @@ from frenzy_marp.core.memory.blocks import element_bytes
 from frenzy_marp.core.memory.estimate import DeviceTraits, required_bytes
 from frenzy_marp.core.planner import NO_EXPERIENCE, plan_job
 from frenzy_marp.core.speed import estimate_speed, pace
-from frenzy_shared.domain.plan import ActivationCheckpointing, ParallelismPlan, Precision
+from frenzy_shared.domain.plan import ActivationCheckpointing, Loss, ParallelismPlan, Precision
 
 
 def every_plan(demand, kind, precision):
@@ -27,8 +27,12 @@ def every_plan(demand, kind, precision):
             continue
         stages = (1,) if devices == 1 else (1, 2, 3)
         stages = stages if pins.zero_stage is None else (pins.zero_stage,)
-        for stage, checkpointing, micro_batch in product(
-            stages, ActivationCheckpointing, divisors(batch // devices)
+        chunks = demand.model.chunk_length(demand.sequence_length) < demand.sequence_length
+        for stage, checkpointing, micro_batch, loss in product(
+            stages,
+            ActivationCheckpointing,
+            divisors(batch // devices),
+            Loss if chunks else [Loss.FULL],
         ):
             if pins.micro_batch_size not in (None, micro_batch):
                 continue
@@ -44,6 +48,7 @@ def every_plan(demand, kind, precision):
                 precision=precision,
                 activation_checkpointing=checkpointing,
                 reduce_bucket_elements=bucket_elements(demand.model),
+                loss=loss,
             )
 
 
@@ -76,6 +81,7 @@ def brute_force(demand, kind, demanded=0.0, experience=NO_EXPERIENCE):
             stage=plan.zero_stage,
             ranks=plan.data,
             single_step=demand.optimizer_steps == 1,
+            loss=plan.loss,
         )
         assert floor.at(plan.micro_batch_size) <= allocated
         traits = DeviceTraits(

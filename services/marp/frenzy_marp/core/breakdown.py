@@ -12,6 +12,7 @@ from frenzy_shared.catalog.gpus import GpuModel, all_gpus
 from frenzy_shared.domain.model import Pins, TrainingSetup
 from frenzy_shared.domain.plan import (
     ActivationCheckpointing,
+    Loss,
     MemoryEstimate,
     ParallelismPlan,
     Precision,
@@ -63,6 +64,7 @@ def pinned_plan(pins: Pins, batch: int, gpu: GpuModel | None, *, bucket: int) ->
         gradient_accumulation_steps=share // micro_batch,
         precision=_precision(pins, gpu),
         activation_checkpointing=pins.activation_checkpointing or ActivationCheckpointing.NONE,
+        loss=pins.loss or Loss.FULL,
         reduce_bucket_elements=bucket,
     )
 

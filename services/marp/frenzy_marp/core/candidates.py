@@ -5,7 +5,12 @@ from dataclasses import dataclass
 from frenzy_shared.catalog.gpus import GpuModel, assumed_gpu, find_gpu
 from frenzy_shared.domain.cluster import KindSummary
 from frenzy_shared.domain.model import Pins, TrainingSetup
-from frenzy_shared.domain.plan import ActivationCheckpointing, ParallelismPlan, Precision
+from frenzy_shared.domain.plan import (
+    ActivationCheckpointing,
+    Loss,
+    ParallelismPlan,
+    Precision,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +25,7 @@ class Option:
     checkpointing: ActivationCheckpointing
     share: int
     micro_batches: tuple[int, ...]
+    loss: Loss = Loss.FULL
 
     def accumulates(self, index: int) -> bool:
         """Tell whether a micro-batch is less than a whole step."""
@@ -84,9 +90,10 @@ def options(setup: TrainingSetup, pins: Pins, most_devices: int) -> dict[int, tu
             micro_batches = tuple(m for m in micro_batches if m == pins.micro_batch_size)
         if micro_batches:
             found[devices] = tuple(
-                Option(devices, stage, checkpointing, share, micro_batches)
+                Option(devices, stage, checkpointing, share, micro_batches, loss)
                 for stage in _stages(devices, pins)
                 for checkpointing in _checkpointing(pins)
+                for loss in losses(setup, pins)
             )
     return found
 
@@ -105,7 +112,21 @@ def parallelism(
         precision=precision,
         activation_checkpointing=option.checkpointing,
         reduce_bucket_elements=bucket,
+        loss=option.loss,
     )
+
+
+def losses(setup: TrainingSetup, pins: Pins) -> tuple[Loss, ...]:
+    """Return the ways to compute the loss, the usual one first.
+
+    In chunks where that leaves less than all logits, and what lies between projection and loss
+    is known.
+    """
+    model, length = setup.model, setup.sequence_length
+    if pins.loss is not None:
+        return (pins.loss,)
+    useful = model.chunk_length(length) < length and not model.structure.assumed
+    return (Loss.FULL, Loss.CHUNKED) if useful else (Loss.FULL,)
 
 
 def _stages(devices: int, pins: Pins) -> tuple[int, ...]:

@@ -4,11 +4,12 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from frenzy_marp.core.candidates import Option, divisors, options
+from frenzy_marp.core.candidates import Option, divisors, losses, options
 from frenzy_marp.core.deepspeed_config import bucket_elements
 from frenzy_marp.core.memory.analytical import COUNTABLE, Floor, floor_of, workload_of
 from frenzy_marp.core.memory.predictor import Peak, Predictor, Sharding
 from frenzy_shared.domain.model import Pins, TrainingSetup
+from frenzy_shared.domain.plan import Loss
 
 
 @dataclass(slots=True)
@@ -75,6 +76,7 @@ class Ladder:
             accumulates=accumulates,
             cuda=self.cuda,
             single_step=self.single_step,
+            loss=option.loss,
         )
 
 
@@ -124,7 +126,9 @@ class Demand:
         return tuple(
             Ladder(
                 option,
-                self._floor(element, stage=option.zero_stage, ranks=option.devices),
+                self._floor(
+                    element, stage=option.zero_stage, ranks=option.devices, loss=option.loss
+                ),
                 cuda,
                 self.setup.optimizer_steps == 1,
                 predictor,
@@ -133,7 +137,7 @@ class Demand:
             for option in choices
         )
 
-    def _floor(self, element: int, *, stage: int, ranks: int) -> Floor:
+    def _floor(self, element: int, *, stage: int, ranks: int, loss: Loss) -> Floor:
         setup = self.setup
         return floor_of(
             setup.model,
@@ -143,6 +147,7 @@ class Demand:
             stage=stage,
             ranks=ranks,
             single_step=setup.optimizer_steps == 1,
+            loss=loss,
         )
 
     def _predictor(self, element: int) -> Predictor:
@@ -151,7 +156,8 @@ class Demand:
         if found is None:
             setup, pinned = self.setup, self.pins.micro_batch_size
             sizes = divisors(setup.global_batch_size) if pinned is None else (pinned,)
-            least = self._floor(element, stage=3, ranks=self._most_devices)
+            loss = losses(setup, self.pins)[-1]  # the one that takes less
+            least = self._floor(element, stage=3, ranks=self._most_devices, loss=loss)
             workload = workload_of(
                 setup.model,
                 setup.attention,

@@ -9,6 +9,7 @@ from frenzy_shared.domain.cluster import KindSummary
 from frenzy_shared.domain.model import Pins, TrainingSetup
 from frenzy_shared.domain.plan import (
     ActivationCheckpointing,
+    Loss,
     MemoryEstimate,
     ParallelismPlan,
     RefusedPlan,
@@ -22,6 +23,7 @@ _RELAXATIONS: Final[tuple[tuple[str, Callable[[Pins], Pins]], ...]] = (
     ("resources.zero_stage", lambda pins: replace(pins, zero_stage=None)),
     ("resources.micro_batch_size", lambda pins: replace(pins, micro_batch_size=None)),
     ("gradient_checkpointing", lambda pins: replace(pins, activation_checkpointing=None)),
+    ("loss", lambda pins: replace(pins, loss=None)),
     ("precision", lambda pins: replace(pins, precision=None)),
 )
 
@@ -166,10 +168,11 @@ def too_large(
 
 def describe(kind: KindSummary, plan: ParallelismPlan) -> str:
     """Return a plan in words, for example "2 x T4, ZeRO-3, micro-batch 1, fp16"."""
+    chunked = ", chunked loss" if plan.loss is Loss.CHUNKED else ""
     recomputed = (
         ", checkpointed" if plan.activation_checkpointing is ActivationCheckpointing.FULL else ""
     )
     return (
         f"{plan.data} x {kind.kind}, ZeRO-{plan.zero_stage}, micro-batch "
-        f"{plan.micro_batch_size}, {plan.precision}{recomputed}"
+        f"{plan.micro_batch_size}, {plan.precision}{recomputed}{chunked}"
     )

@@ -43,6 +43,7 @@ _WITHOUT: Final[Mapping[str, Callable[[str, ResourcePlan], str]]] = {
     "resources.zero_stage": lambda value, plan: (
         f"with ZeRO-{plan.parallelism.zero_stage} instead of ZeRO-{value}"
     ),
+    "loss": lambda value, plan: f"with loss {plan.parallelism.loss} instead of {value}",
     "precision": lambda value, plan: f"with {plan.parallelism.precision} instead of {value}",
     "gradient_checkpointing": lambda value, plan: (
         f"with activation checkpointing {plan.parallelism.activation_checkpointing} "

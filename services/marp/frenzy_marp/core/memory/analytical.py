@@ -7,7 +7,7 @@ from typing import Final
 from frenzy_marp.core.memory.blocks import element_bytes
 from frenzy_marp.core.memory.predictor import Peak, Predictor, Sharding, Workload
 from frenzy_shared.domain.model import Attention, ModelArchitecture
-from frenzy_shared.domain.plan import MemoryTerm, ParallelismPlan
+from frenzy_shared.domain.plan import Loss, MemoryTerm, ParallelismPlan
 from frenzy_shared.domain.structure import FusedProjection, QueryKeyNorm
 
 COUNTABLE: Final = 2**44  # bytes; sums stay within 64 bits below it, and no device comes near
@@ -100,18 +100,19 @@ def floor_of(
     stage: int,
     ranks: int,
     single_step: bool = False,
+    loss: Loss = Loss.FULL,
 ) -> Floor:
     """Return the floor of a way to share a model's states; weights have ``element`` bytes.
 
     In a run of a single step Adam's moments may be nowhere but in that step.
     """
-    parameters, frozen, sequence = _basis(model, attention, length, element)
+    parameters, frozen, sequence = _basis(model, attention, length, element, loss)
     own = parameters // (ranks if stage else 1)
     whole = (parameters + frozen) // (ranks if stage == 3 else 1)
     always, in_step = (0, 8 * own) if single_step else (8 * own, 0)
     return Floor(
         states=element * whole + always,
-        step=in_step + (12 * min(own, _SUB_GROUP_ELEMENTS) if stage else 0),
+        step=in_step + (8 * min(own, _SUB_GROUP_ELEMENTS) if stage else 0),
         sequence=sequence,
     )
 
@@ -148,6 +149,7 @@ def _prepared(
         stage=plan.zero_stage,
         ranks=plan.data,
         single_step=single_step,
+        loss=plan.loss,
     ).at(plan.micro_batch_size)
     if floor > COUNTABLE:
         return Peak(floor, "every moment", (MemoryTerm(name="at least", size_bytes=floor),))
@@ -165,24 +167,26 @@ def _prepared(
         accumulates=plan.gradient_accumulation_steps > 1,
         cuda=cuda,
         single_step=single_step,
+        loss=plan.loss,
     )
     return _predictor(workload), sharding
 
 
 @lru_cache(maxsize=64)
 def _basis(
-    model: ModelArchitecture, attention: Attention, length: int, element: int
+    model: ModelArchitecture, attention: Attention, length: int, element: int, loss: Loss
 ) -> tuple[int, int, int]:
     """Return the trained and the frozen parameters, and the least bytes of one sequence.
 
-    The largest of the loss (12 bytes a logit, one kept tensor a layer), a layer's widest
-    activation, and its attention scores where they are written out.
+    The largest of the loss (12 bytes a logit, if there are all, and one kept tensor a layer), a
+    layer's widest activation, and its attention scores where they are written out.
     """
-    loss = 12 * model.vocab_size + model.hidden_size * model.num_layers * element
+    logits = 12 * model.vocab_size if loss is Loss.FULL else 0
+    ending = logits + model.hidden_size * model.num_layers * element
     widest = max(model.num_heads * model.head_dim, model.intermediate_size) * element
     scores = length * model.num_heads * element if attention is Attention.EAGER else 0
     frozen = 0 if model.adapters is None else model.num_parameters
-    return model.num_trained_parameters, frozen, length * max(loss, widest, scores)
+    return model.num_trained_parameters, frozen, length * max(ending, widest, scores)
 
 
 @lru_cache(maxsize=64)

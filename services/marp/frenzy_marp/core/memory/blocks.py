@@ -12,7 +12,7 @@ from frenzy_marp.core.memory import operators as op
 from frenzy_marp.core.memory.tape import Tape, Value
 from frenzy_shared.domain.adapters import Role
 from frenzy_shared.domain.model import Attention, ModelArchitecture
-from frenzy_shared.domain.plan import Precision
+from frenzy_shared.domain.plan import Loss, Precision
 from frenzy_shared.domain.structure import FusedProjection, Norm, QueryKeyNorm, Residual, Softmax
 
 _FP32 = 4
@@ -28,6 +28,7 @@ class Shape:
     sequences: int
     length: int
     element: int
+    loss: Loss = Loss.FULL
 
     @property
     def tokens(self) -> int:
@@ -155,14 +156,12 @@ def head(tape: Tape, shape: Shape, x: Value) -> Value:
     tape.drop(x)
     model = shape.model
     vocabulary = model.vocab_size
-    logits = op.linear(
-        tape,
-        norm,
-        shape.activation(vocabulary),
-        vocabulary * model.hidden_size * shape.element,
-        vocabulary * shape.element if model.head_bias else 0,
-        tied=model.tied_embeddings and not tape.frozen,
-    )
+    weight = vocabulary * model.hidden_size * shape.element
+    bias = vocabulary * shape.element if model.head_bias else 0
+    tied = model.tied_embeddings and not tape.frozen
+    if shape.loss is Loss.CHUNKED:
+        return _chunked(tape, shape, norm, (weight, bias), tied=tied)
+    logits = op.linear(tape, norm, shape.activation(vocabulary), weight, bias, tied=tied)
     tape.drop(norm)
     if model.structure.scales_logits:
         logits = _replaced(tape, logits, op.scaled(tape, logits))
@@ -173,6 +172,20 @@ def head(tape: Tape, shape: Shape, x: Value) -> Value:
     log_probabilities = op.softmax(tape, high)
     loss = _negative_log_likelihood(tape, log_probabilities, labels)
     tape.drop(log_probabilities, labels, high, logits)
+    return loss
+
+
+def _chunked(
+    tape: Tape, shape: Shape, x: Value, weight_bytes: tuple[int, int], *, tied: bool
+) -> Value:
+    model = shape.model
+    labels = tape.value(_INT64 * shape.tokens)
+    positions = shape.sequences * model.chunk_length(shape.length)
+    logits = positions * model.vocab_size
+    chunk = (positions * model.hidden_size * shape.element, logits * shape.element, _FP32 * logits)
+    slope = tape.value(_FP32 * logits) if model.structure.caps_logits else None
+    loss = op.chunked_loss(tape, x, chunk, weight_bytes, tied=tied)
+    tape.drop(labels, x, *([slope] if slope else []))
     return loss
 
 

@@ -113,10 +113,12 @@ def activations(
     input, and what forward alone keeps.
     """
     head, last = anatomy.in_head, anatomy.in_head + anatomy.in_embedding
+    # After the last parameter of the head nothing is made before the layers' backward.
+    ending = last + head if head and anatomy.in_embedding else head
     none = np.zeros((2, len(block.kept)), dtype=np.int64)
     work = (
         [forward_only + block.forward_peak],
-        ends.points[: head + 1],
+        ends.points[[*range(head), ending]],
         ends.points[last + 1 : last + 1 + head],
         [ends.forward_peak],
         np.tile(block.points, (len(rows), 1)),

@@ -298,6 +298,51 @@ def rotary(tape: Tape, x: Value, table_bytes: int = 0) -> Value:
     return out
 
 
+def chunked_loss(
+    tape: Tape, x: Value, chunk: tuple[int, int, int], weight_bytes: tuple[int, int], *, tied: bool
+) -> Value:
+    """Project to the vocabulary and take the loss, some positions at a time.
+
+    ``chunk`` has the bytes of one chunk's hidden states, logits and fp32 logits, ``weight_bytes``
+    those of the projection and its bias. Gradients are made in forward (trainer, ``chunked.py``).
+    """
+    rows_bytes, low_bytes, high_bytes = chunk
+    sizes = [] if tape.frozen else [size for size in weight_bytes if size]
+    weights = tape.gather(*weight_bytes)
+    towards_x = tape.value(x.size_bytes)
+    made = [tape.value(size) for size in sizes]
+    rows, low = tape.value(rows_bytes), tape.value(low_bytes)
+    narrow = low_bytes < high_bytes
+    if narrow:
+        high = tape.value(high_bytes)
+        tape.drop(low)
+    else:
+        high = low
+    probabilities = tape.value(high_bytes)
+    tape.drop(high)
+    if narrow:
+        gradient = tape.value(low_bytes)
+        tape.drop(probabilities)
+    else:
+        gradient = probabilities
+    back = tape.value(rows_bytes)
+    tape.drop(back, gradient, rows)
+    tape.release(weights)
+    saved = tape.save(towards_x.storage, *(value.storage for value in made))
+    out = tape.value(4)
+    tape.drop(towards_x, *made)
+
+    def run(_: Storage) -> None:
+        weights = tape.gather(*weight_bytes)
+        tape.share(x, towards_x.storage)
+        for index, (size, value) in enumerate(zip(sizes, made, strict=True)):
+            tape.give_parameter(size, tied=tied and index == 0, made=value.storage)
+        tape.release(weights)
+
+    tape.record(out, saved, run)
+    return out
+
+
 def split(tape: Tape, x: Value, sizes: tuple[int, ...]) -> tuple[Value, ...]:
     """View ``x`` as parts; backward concatenates their gradients once all are there."""
     waiting: list[Storage] = []

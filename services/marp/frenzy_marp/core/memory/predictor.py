@@ -21,7 +21,7 @@ from frenzy_marp.core.memory.program import Profile, block_of, ends_of
 from frenzy_marp.core.memory.sizes import Bytes
 from frenzy_marp.core.memory.states import States, states
 from frenzy_shared.domain.model import Attention, ModelArchitecture
-from frenzy_shared.domain.plan import ActivationCheckpointing, MemoryTerm
+from frenzy_shared.domain.plan import ActivationCheckpointing, Loss, MemoryTerm
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,8 @@ class Sharding:
     """How a plan shares the model's states, and whether gradients accumulate.
 
     ``cuda``: AdamW updates many tensors at once there (foreach), and ZeRO-3 gathers one bucket
-    ahead; on a CPU neither is so. ``single_step``: the run ends after one optimizer step, so that
+    ahead; on a CPU neither is so. ``loss`` is how the plan computes it.
+    ``single_step``: the run ends after one optimizer step, so that
     Adam's moments are nowhere but in it.
     """
 
@@ -64,6 +65,7 @@ class Sharding:
     accumulates: bool
     cuda: bool
     single_step: bool = False
+    loss: Loss = Loss.FULL
 
     @property
     def gathers(self) -> bool:
@@ -95,12 +97,12 @@ class Predictor:
         )
         self._sequences = np.array(workload.micro_batches, dtype=np.int64)
         self._blocks: dict[tuple[ActivationCheckpointing, bool], Profile] = {}
-        self._ends: dict[bool, Profile] = {}
+        self._ends: dict[tuple[bool, Loss], Profile] = {}
         self._states: dict[tuple[int, int, bool], States] = {}
         self._held: dict[Walk, Held] = {}
         self._shared: dict[Sharding, _Shared] = {}
         self._activations: dict[
-            tuple[ActivationCheckpointing, bool, tuple[int, ...]], Activations
+            tuple[ActivationCheckpointing, bool, Loss, tuple[int, ...]], Activations
         ] = {}
 
     @cached_property
@@ -192,12 +194,12 @@ class Predictor:
     def _activations_of(
         self, sharding: Sharding, checkpointing: ActivationCheckpointing, rows: tuple[int, ...]
     ) -> Activations:
-        key = (checkpointing, sharding.gathers, rows)
+        key = (checkpointing, sharding.gathers, sharding.loss, rows)
         found = self._activations.get(key)
         if found is None:
             found = self._activations[key] = activations(
                 self._block(checkpointing, gathers=sharding.gathers),
-                self._ends_of(gathers=sharding.gathers),
+                self._ends_of(gathers=sharding.gathers, loss=sharding.loss),
                 self._anatomy,
                 rows,
                 common=self._common(checkpointing),
@@ -215,10 +217,12 @@ class Predictor:
             )
         return found
 
-    def _ends_of(self, *, gathers: bool) -> Profile:
-        found = self._ends.get(gathers)
+    def _ends_of(self, *, gathers: bool, loss: Loss = Loss.FULL) -> Profile:
+        key = (gathers, loss)
+        found = self._ends.get(key)
         if found is None:
-            found = self._ends[gathers] = ends_of(self._shape, self._sequences, gathers=gathers)
+            shape = replace(self._shape, loss=loss)
+            found = self._ends[key] = ends_of(shape, self._sequences, gathers=gathers)
         return found
 
     def _states_of(self, sharding: Sharding) -> States:

@@ -102,9 +102,16 @@ def ends_profile(shape: Shape, *, gathers: bool, make_tape: TapeFactory = Tape) 
         kept,
         forward_peak,
         waiting,
-        Backward(whole.peaks[: cut + 1], whole.handing[:cut], whole.parameters[:cut]),
+        Backward(_until(whole, cut), whole.handing[:cut], whole.parameters[:cut]),
         Backward(whole.peaks[cut:], whole.handing[cut:], whole.parameters[cut:]),
     )
+
+
+def _until(whole: Backward, cut: int) -> tuple[int, ...]:
+    """Return the peaks before parameter ``cut``; what the embedding makes is not among them."""
+    if 0 < cut < len(whole.parameters):
+        return (*whole.peaks[:cut], whole.handing[cut - 1])
+    return whole.peaks[: cut + 1]
 
 
 def trained_in_embedding(model: ModelArchitecture) -> int:

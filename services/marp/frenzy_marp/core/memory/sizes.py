@@ -25,6 +25,7 @@ def per_sequence(shape: Shape) -> dict[str, int]:
     model, length, element = shape.model, shape.length, shape.element
     query, key = model.query_size, model.key_size
     scores = model.num_heads * length * length
+    chunk = model.chunk_length(length)
     return {
         "hidden": length * model.hidden_size * element,
         "query": length * query * element,
@@ -49,6 +50,9 @@ def per_sequence(shape: Shape) -> dict[str, int]:
         "log-sum-exp": length * model.num_heads * _FP32,
         "fp32 key column": length * model.num_kv_heads * _FP32,
         "labels": length * _INT64,
+        "chunk's hidden": chunk * model.hidden_size * element,
+        "chunk's logits": chunk * model.vocab_size * element,
+        "chunk's fp32 logits": chunk * model.vocab_size * _FP32,
         "adapter": length * (model.adapters.rank if model.adapters else 0) * element,
     }
 

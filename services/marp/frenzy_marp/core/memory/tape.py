@@ -166,12 +166,19 @@ class Tape:
         gradient.holders += 1
         self._emitted.append((value, gradient))
 
-    def give_parameter(self, size_bytes: int, *, tied: bool = False) -> None:
+    def give_parameter(
+        self, size_bytes: int, *, tied: bool = False, made: Storage | None = None
+    ) -> None:
         """Make a parameter's gradient inside a node; it is handed over after the node ran.
 
-        The first gradient of a ``tied`` parameter waits until the second is added to it.
+        The first gradient of a ``tied`` parameter waits until the second is added to it. A
+        gradient that was ``made`` before is held once more.
         """
-        gradient = self.allocate(size_bytes)
+        if made is None:
+            gradient = self.allocate(size_bytes)
+        else:
+            gradient = made
+            gradient.holders += 1
         if tied:
             self._waiting = gradient
         elif self._waiting is not None and self._waiting.size_bytes == gradient.size_bytes:

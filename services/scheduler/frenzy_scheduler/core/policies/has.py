@@ -27,6 +27,7 @@ _DEGREES: Final = attrgetter(
     "gradient_accumulation_steps",
     "precision",
     "activation_checkpointing",
+    "loss",
 )
 _TURN: Final = attrgetter("turn_ms", "sequence", "id")
 
