@@ -74,7 +74,8 @@ def make_scheduler(
     archive: Archive | None = None,
     **settings: object,
 ) -> Scheduler:
-    options = SchedulerSettings(**settings)
+    # Unless a test is about another policy: one whose placements a hand can compute.
+    options = SchedulerSettings(**{"policy": "has", **settings})
     return Scheduler(
         store=store,
         keeper=store,

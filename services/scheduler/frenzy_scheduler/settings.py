@@ -19,8 +19,12 @@ class SchedulerSettings(TimingSettings):
     ``lease_renew_s``: a take-over needs at most the sum of the two.
     """
 
-    policy: Literal["has", "fifo", "srtf", "backfill", "frenzy", "srtf-preemptive", "las"] = "has"
-    """How jobs are chosen and placed; the last three also stop, move and resize running jobs."""
+    policy: Literal["frenzy", "has", "fifo", "srtf", "backfill", "srtf-preemptive", "las"] = (
+        "frenzy"
+    )
+    """How jobs are chosen and placed; `frenzy`, `srtf-preemptive` and `las` also stop, move and
+    resize running jobs.
+    """
     restart_prior_s: Seconds = 30.0
     """What stopping and restarting a job costs, until it has been measured."""
     min_run_factor: Annotated[float, Field(ge=0, le=1000)] = 10.0
