@@ -40,19 +40,24 @@ def project_view(name: ProjectName, cluster: Cluster) -> ProjectView:
         running_jobs=sum(job.state in PLACED for job in jobs),
         waiting_jobs=sum(job.state not in PLACED for job in jobs),
         uses=tuple(
-            KindUse(kind=kind, used=use[kind], borrowed=_borrowed(project, kind, use))
+            KindUse(kind=kind, used=use[kind], borrowed=_borrowed(project, kind, use, cluster))
             for kind in sorted(use)
         ),
         notes=(*_over_limits(project, jobs, use), *_shares(project, cluster)),
     )
 
 
-def _borrowed(project: Project, kind: str, use: Use) -> int:
-    """Return how many devices of a kind are beyond what is the project's own."""
+def _borrowed(project: Project, kind: str, use: Use, cluster: Cluster) -> int:
+    """Return how many devices of a kind are beyond what is the project's own.
+
+    Where no project owns any, nobody borrows.
+    """
+    if not any(other.has_share for other in cluster.projects.values()):
+        return 0
     own = project.kinds[kind].nominal if kind in project.kinds else None
     shares = [(own, use[kind]), (project.devices.nominal, sum(use.values()))]
-    over = [used - share for share, used in shares if share is not None]
-    return min(max(over, default=use[kind]), use[kind]) if max(over, default=1) > 0 else 0
+    over = max((used - share for share, used in shares if share is not None), default=use[kind])
+    return min(max(over, 0), use[kind])
 
 
 def _over_limits(project: Project, jobs: Sequence[JobRecord], use: Use) -> Iterator[str]:

@@ -60,6 +60,14 @@ async def test_use_is_shown_and_what_is_borrowed(admin, running):
     assert shown["notes"] == []
 
 
+async def test_nothing_is_borrowed_where_nobody_owns_anything(admin, running):
+    shown = (await admin.get(f"{PROJECTS}/vision")).json()
+    assert shown["uses"] == [{"kind": KIND, "used": 2, "borrowed": 0}]
+    await admin.put(f"{PROJECTS}/audio", json={"devices": {"nominal": 1}})
+    shown = (await admin.get(f"{PROJECTS}/vision")).json()
+    assert shown["uses"] == [{"kind": KIND, "used": 2, "borrowed": 2}]
+
+
 async def test_limits_below_use_are_accepted_and_said(admin, running):
     body = {
         "kinds": {KIND: {"limit": 1}},
