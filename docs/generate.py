@@ -37,6 +37,17 @@ _PROGRESS = {
 }
 
 
+NODE_EVENTS = {
+    "joined": "an agent registered",
+    "up": "it may have work",
+    "changed": "its devices or settings are others than before",
+    "suspect": "its agent is silent: no new work",
+    "lost": "its agent was silent for long, or an operator says that it is dead",
+    "struck": "it refused a launch, and that counts against it",
+    "draining": "no new work: an operator's drain, or too many refused launches",
+}
+
+
 def state_diagram() -> str:
     """Return the job states as a mermaid diagram, made from the transition table."""
     arrows = [
@@ -152,6 +163,15 @@ def events_page() -> str:
         arrows = [arrow for arrow in TRANSITIONS if arrow.event == kind]
         when = "; ".join(f"{a.source} to {a.target}: {a.when}" for a in arrows)
         lines.append(f"| `{event_type('job', kind)}` | {when} |")
+    lines += [
+        "",
+        "Nodes' events have the subject `frenzy.v1.evt.cluster.node.<kind>.<node>`; `data.message`",
+        "says why.",
+        "",
+        "| type | when |",
+        "|---|---|",
+    ]
+    lines += [f"| `{event_type('node', kind)}` | {when} |" for kind, when in NODE_EVENTS.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
+LIVENESS = ROOT / "services" / "scheduler" / "frenzy_scheduler" / "core" / "liveness.py"
 
 
 def load_generator():
@@ -44,3 +45,15 @@ def links_of(text):
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
         if "://" not in target and not target.startswith("mailto:"):
             yield target
+
+
+def test_every_node_event_in_the_code_is_on_the_page():
+    import re
+
+    told = set()
+    for path in (ROOT / "services").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        told |= set(re.findall(r'node_event\([\w.]+, "(\w+)"', text))
+    told |= set(re.findall(r'^    (?:SUSPECT|LOST) = "(\w+)"', LIVENESS.read_text(), re.MULTILINE))
+    assert told >= {"joined", "suspect", "lost"}
+    assert told <= set(load_generator().NODE_EVENTS)
