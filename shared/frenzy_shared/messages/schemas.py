@@ -9,6 +9,7 @@ from frenzy_shared.messages import http
 from frenzy_shared.messages.base import Wire
 from frenzy_shared.messages.envelope import CloudEvent
 from frenzy_shared.messages.estimate import EstimateReply, EstimateRequest, EstimateView
+from frenzy_shared.messages.projects import ProjectList, ProjectSettings, ProjectView
 from frenzy_shared.messages.spec import JobSpec
 from frenzy_shared.messages.v1 import REGISTRY
 
@@ -28,6 +29,10 @@ MODELS: Final[dict[str, type[Wire]]] = {
     "estimate_request": EstimateRequest,
     "estimate_reply": EstimateReply,
     "estimate_view": EstimateView,
+    "array_view": http.ArrayView,
+    "project_settings": ProjectSettings,
+    "project_view": ProjectView,
+    "project_list": ProjectList,
     "blob_view": http.BlobView,
     "token_request": http.TokenRequest,
     "token_view": http.TokenView,
@@ -36,7 +41,7 @@ MODELS: Final[dict[str, type[Wire]]] = {
 }
 
 # Unknown keys are an error in what clients write.
-_CLOSED: Final = frozenset({"job_spec", "estimate_request", "token_request"})
+_CLOSED: Final = frozenset({"job_spec", "project_settings", "estimate_request", "token_request"})
 
 
 def schema(name: str) -> dict[str, Any]:

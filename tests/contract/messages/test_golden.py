@@ -16,7 +16,18 @@ from frenzy_shared.messages.schemas import MODELS, render, schema
 GOLDEN = Path(__file__).parent / "golden"
 SCHEMAS = Path(__file__).parents[3] / "docs" / "reference" / "schemas"
 FILES = sorted(GOLDEN.glob("*.json"))
-FREE_FORM = {"labels", "env", "data", "context", "model", "deepspeed_config", "environment"}
+FREE_FORM = {
+    "labels",
+    "node_labels",
+    "values",
+    "kinds",
+    "env",
+    "data",
+    "context",
+    "model",
+    "deepspeed_config",
+    "environment",
+}
 
 
 def model_of(file: Path) -> type[Wire]:
