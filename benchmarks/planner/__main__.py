@@ -1,5 +1,9 @@
-"""``python -m benchmarks.planner``: how long MARP takes to plan, warm and cold."""
+"""``python -m benchmarks.planner [--replicas]``: how long MARP takes to plan, warm and cold.
 
+With ``--replicas``: how many questions per second 1, 2 and 4 of its processes answer, instead.
+"""
+
+import asyncio
 import json
 import statistics
 import subprocess
@@ -15,6 +19,7 @@ from frenzy_marp.core.planner import plan_job
 JOBS = 200
 TRIES = 3  # nothing of an answer is kept, so the best of three differs by other programs' noise
 EXPECTED = {"warm_p95_ms": 10.0, "cold_ms": 50.0}
+LEAST_GROWTH = 1.7  # of answers, from one replica to two, while each has a core
 RESULT = Path(__file__).parent / "results" / "planner.json"
 
 _COLD = """
@@ -30,6 +35,8 @@ print(1000 * (time.process_time() - started))
 
 def main() -> int:
     """Return 0 when every figure is inside the expected range."""
+    if "--replicas" in sys.argv[1:]:
+        return _replicas()
     measured = {f"{kinds} kinds": {**_warm(kinds), **_cold(kinds)} for kinds in (3, 16)}
     inside = all(
         figures[name] < limit for figures in measured.values() for name, limit in EXPECTED.items()
@@ -44,6 +51,18 @@ def main() -> int:
     store(RESULT, result)
     print(json.dumps(result))
     return 0 if inside else 1
+
+
+def _replicas() -> int:
+    from benchmarks.planner.replicas import throughput  # noqa: PLC0415 - needs the servers
+
+    found = asyncio.run(throughput())
+    one, two = (found[name]["answers_per_core_s"] for name in ("1 replicas", "2 replicas"))
+    growth = round(2 * two / one, 2)  # with a core each
+    result = {**found, "growth_with_a_core_each": growth, "expected_at_least": LEAST_GROWTH}
+    store(RESULT.with_name("replicas.json"), result)
+    print(json.dumps(result))
+    return 0 if growth >= LEAST_GROWTH else 1
 
 
 def _warm(kinds: int) -> dict[str, float]:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from frenzy_shared.domain.cluster import KindSummary
 from frenzy_shared.domain.model import TrainingSetup
 from frenzy_shared.messages.setup import training_setup
-from frenzy_shared.messages.spec import parse_spec
+from frenzy_shared.messages.spec import JobSpec, parse_spec
 
 _GIB: Final = 1024**3
 
@@ -47,18 +47,21 @@ def cluster(kinds: int) -> tuple[KindSummary, ...]:
 
 
 def setups(count: int, seed: int) -> list[TrainingSetup]:
+    """Draw jobs as the planner sees them."""
+    return [training_setup(spec) for spec in specs(count, seed)]
+
+
+def specs(count: int, seed: int) -> list[JobSpec]:
     """Draw jobs; no two have the same model, so nothing of an answer can be remembered."""
     draw = random.Random(seed)
     return [
-        training_setup(
-            parse_spec(
-                {
-                    "model": _model(draw, number),
-                    "data": "node:/text",
-                    "global_batch_size": draw.choice([8, 16, 32, 64, 128, 192, 256]),
-                    "sequence_length": draw.choice([512, 1024, 2048, 4096]),
-                }
-            )
+        parse_spec(
+            {
+                "model": _model(draw, number),
+                "data": "node:/text",
+                "global_batch_size": draw.choice([8, 16, 32, 64, 128, 192, 256]),
+                "sequence_length": draw.choice([512, 1024, 2048, 4096]),
+            }
         )
         for number in range(count)
     ]
