@@ -30,19 +30,23 @@ def test_a_job_that_runs_out_of_memory_gets_another_plan_and_resumes(installatio
         home.run("wait", job, "--timeout", "120s", timeout=150)
         view = home.json("get", job)
         kinds = [event["type"].split(".")[-2] for event in home.json("events", job)]
-        plans = [e["data"]["record"]["placement"]["plan"] for e in placed(home, job)]
+        places = [event["data"]["record"]["placement"] for event in placed(home, job)]
         said = home.run("logs", job).stdout
+        learned = home.json("plan", str(home.home / "job.yaml"))["plans"]
     except BaseException:
         print(home.logs())
         raise
     finally:
         home.run("down")
     assert (view["state"], view["attempt"], view["retries"]) == ("SUCCEEDED", 2, 0)
-    assert len(set(plans)) == 2, "the plan that ran out of memory came again"
+    ran_out = places[0]
+    assert ran_out["plan"] != places[1]["plan"], "the plan that ran out of memory came again"
     order = ["placed", "checkpointed", "oom", "replanned", "planned", "placed", "succeeded"]
     rest = iter(kinds)
     assert all(kind in rest for kind in order), kinds
     assert "resumed from step-3" in said
+    taught = {plan["memory"]["runs"] for plan in learned if plan["kind"] == ran_out["kind"]}
+    assert taught == {1}, "what ran out of memory teaches about plans like it"
 
 
 def placed(home, job):
