@@ -169,6 +169,7 @@ class Scheduler:
             sharing=self._sharing,
             paces=self._paces,
             restart_prior_s=self.settings.restart_prior_s,
+            stop_grace_s=self.settings.stop_grace_s,
             batch=self.settings.batch,
         )
         acting = Acting(

@@ -109,6 +109,7 @@ class Look:
     sharing: Sharing
     paces: Paces
     restart_prior_s: float
+    stop_grace_s: float
     batch: int
 
     async def at_everything(self, *, ahead: bool = False) -> Situation:
@@ -194,7 +195,7 @@ class Look:
         if self._stops and spec is not None and _trains(record, spec):
             found = (await self.documents.placed_plans(record)).plans
             plans, _ = continuable(found, record, spec)
-            preemptible = may_be_stopped(record, spec)
+            preemptible = may_be_stopped(record, spec, self.stop_grace_s)
         ending = record.state is JobState.STOPPING
         progress = replace(
             _progress(record, spec, around.prices, own),

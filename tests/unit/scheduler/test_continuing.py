@@ -94,13 +94,20 @@ def test_a_refused_plan_says_why():
 
 def test_who_may_be_stopped():
     record = job(JobState.RUNNING)
-    assert may_be_stopped(record, BUILT_IN)
-    assert not may_be_stopped(record, parse_spec({**SPEC, "preemptible": False}))
-    assert not may_be_stopped(record, parse_spec({**SPEC, "checkpoint": {"resume": False}}))
+    assert may_be_stopped(record, BUILT_IN, 30.0)
+    assert not may_be_stopped(record, parse_spec({**SPEC, "preemptible": False}), 30.0)
+    assert not may_be_stopped(record, parse_spec({**SPEC, "checkpoint": {"resume": False}}), 30.0)
     script = parse_spec(SCRIPT)
-    assert not may_be_stopped(record, script)
-    assert may_be_stopped(replace(record, checkpoint_step=3), script)
-    assert may_be_stopped(record, parse_spec({**SCRIPT, "preemptible": True}))
+    assert not may_be_stopped(record, script, 30.0)
+    assert may_be_stopped(replace(record, checkpoint_step=3), script, 30.0)
+    assert may_be_stopped(record, parse_spec({**SCRIPT, "preemptible": True}), 30.0)
+
+
+@pytest.mark.parametrize(("save_ms", "expected"), [(29_999, True), (30_000, False)])
+def test_who_could_not_save_within_the_grace_is_not_asked_again(save_ms, expected):
+    record = job(JobState.RUNNING, save_ms=save_ms)
+    assert may_be_stopped(record, BUILT_IN, 30.0) is expected
+    assert may_be_stopped(record, parse_spec({**SPEC, "preemptible": True}), 30.0)
 
 
 async def test_a_job_is_not_resized_to_what_it_cannot_go_on_with():

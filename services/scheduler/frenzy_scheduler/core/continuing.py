@@ -30,10 +30,15 @@ def continuable(
     return good, bad
 
 
-def may_be_stopped(record: JobRecord, spec: JobSpec) -> bool:
-    """Tell whether a job may be stopped for another one: it says so, or can be seen to resume."""
+def may_be_stopped(record: JobRecord, spec: JobSpec, grace_s: float) -> bool:
+    """Tell whether a job may be stopped for another one: it says so, or can be seen to resume.
+
+    One whose last stop took the whole grace did not save in time: it is not asked again.
+    """
     if spec.preemptible is not None:
         return spec.preemptible
+    if record.save_ms is not None and record.save_ms >= grace_s * 1000:
+        return False
     if spec.entrypoint is None:
         return spec.checkpoint.resume
     return spec.checkpoint.resume and record.checkpoint_step is not None
