@@ -9,6 +9,7 @@ import httpx
 
 from frenzy import config, operations, specs, uploads
 from frenzy._version import __version__
+from frenzy.admin import Admin, AsyncAdmin
 from frenzy.exchange import Operation, Retry
 from frenzy.job import AsyncJob, Job
 from frenzy.transport import AsyncTransport, Transport
@@ -17,7 +18,6 @@ from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.messages.estimate import EstimateView
 from frenzy_shared.messages.http import (
     ArrayView,
-    DeadLetterView,
     JobList,
     JobView,
     NodeTokenView,
@@ -27,7 +27,6 @@ from frenzy_shared.messages.http import (
     VersionView,
 )
 from frenzy_shared.messages.projects import ProjectSettings, ProjectView
-from frenzy_shared.messages.v1 import Reconciliation
 
 _PAGE_SIZE = 100
 
@@ -160,20 +159,6 @@ class Client:
         """Return all nodes with their devices."""
         return self._io.run(operations.nodes(self._retry))
 
-    def drain(self, node: str, *, reason: str = "", deadline_s: float | None = None) -> NodeView:
-        """Give a node no new work; with a deadline, what runs there then goes on elsewhere."""
-        return self._io.run(
-            operations.drain(self._retry, node, reason=reason, deadline_s=deadline_s)
-        )
-
-    def undrain(self, node: str) -> NodeView:
-        """Let a drained node have work again."""
-        return self._io.run(operations.undrain(self._retry, node))
-
-    def confirm_dead(self, node: str) -> NodeView:
-        """Say that nothing runs on a silent node; its jobs start elsewhere at once."""
-        return self._io.run(operations.confirm_dead(self._retry, node))
-
     def node_token(self, *, node: str = "", expires_in_s: float = 900.0) -> NodeTokenView:
         """Make a one-time token with which a machine becomes a node."""
         return self._io.run(
@@ -184,9 +169,10 @@ class Client:
         """Shut a node out: its connections end at once."""
         self._io.run(operations.revoke_node(self._retry, node))
 
-    def reconcile(self, *, apply: bool = False) -> Reconciliation:
-        """Return what a store in SAFE MODE says wrongly; with ``apply`` put it right."""
-        return self._io.run(operations.reconcile(self._retry, apply=apply))
+    @property
+    def admin(self) -> Admin:
+        """Return what only administrators may do."""
+        return Admin(self._io, self._retry)
 
     def projects(self) -> tuple[ProjectView, ...]:
         """Return the projects that have quotas or unfinished jobs, by name."""
@@ -203,22 +189,6 @@ class Client:
             Forbidden: only an administrator of all projects may.
         """
         return self._io.run(operations.set_project(self._retry, name, settings))
-
-    def dead_letters(self) -> Iterator[DeadLetterView]:
-        """Yield the messages that services gave up, oldest first."""
-        after: int | None = 0
-        while after is not None:
-            page = self._io.run(operations.dead_letters(self._retry, after=after))
-            yield from page.letters
-            after = page.next_after
-
-    def replay_dead_letter(self, letter: int) -> DeadLetterView:
-        """Publish a dead letter's message again where it came from."""
-        return self._io.run(operations.settle_dead_letter(self._retry, letter, how="replay"))
-
-    def drop_dead_letter(self, letter: int) -> DeadLetterView:
-        """Throw a dead letter away."""
-        return self._io.run(operations.settle_dead_letter(self._retry, letter, how="drop"))
 
     def readiness(self) -> ReadinessView:
         """Return what works on the server, and what does not."""
@@ -352,22 +322,6 @@ class AsyncClient:
         """Return all nodes with their devices."""
         return await self._io.run(operations.nodes(self._retry))
 
-    async def drain(
-        self, node: str, *, reason: str = "", deadline_s: float | None = None
-    ) -> NodeView:
-        """Give a node no new work; with a deadline, what runs there then goes on elsewhere."""
-        return await self._io.run(
-            operations.drain(self._retry, node, reason=reason, deadline_s=deadline_s)
-        )
-
-    async def undrain(self, node: str) -> NodeView:
-        """Let a drained node have work again."""
-        return await self._io.run(operations.undrain(self._retry, node))
-
-    async def confirm_dead(self, node: str) -> NodeView:
-        """Say that nothing runs on a silent node; its jobs start elsewhere at once."""
-        return await self._io.run(operations.confirm_dead(self._retry, node))
-
     async def node_token(self, *, node: str = "", expires_in_s: float = 900.0) -> NodeTokenView:
         """Make a one-time token with which a machine becomes a node."""
         return await self._io.run(
@@ -378,9 +332,10 @@ class AsyncClient:
         """Shut a node out: its connections end at once."""
         await self._io.run(operations.revoke_node(self._retry, node))
 
-    async def reconcile(self, *, apply: bool = False) -> Reconciliation:
-        """Return what a store in SAFE MODE says wrongly; with ``apply`` put it right."""
-        return await self._io.run(operations.reconcile(self._retry, apply=apply))
+    @property
+    def admin(self) -> AsyncAdmin:
+        """Return what only administrators may do."""
+        return AsyncAdmin(self._io, self._retry)
 
     async def projects(self) -> tuple[ProjectView, ...]:
         """Return the projects that have quotas or unfinished jobs, by name."""
@@ -397,23 +352,6 @@ class AsyncClient:
             Forbidden: only an administrator of all projects may.
         """
         return await self._io.run(operations.set_project(self._retry, name, settings))
-
-    async def dead_letters(self) -> AsyncIterator[DeadLetterView]:
-        """Yield the messages that services gave up, oldest first."""
-        after: int | None = 0
-        while after is not None:
-            page = await self._io.run(operations.dead_letters(self._retry, after=after))
-            for letter in page.letters:
-                yield letter
-            after = page.next_after
-
-    async def replay_dead_letter(self, letter: int) -> DeadLetterView:
-        """Publish a dead letter's message again where it came from."""
-        return await self._io.run(operations.settle_dead_letter(self._retry, letter, how="replay"))
-
-    async def drop_dead_letter(self, letter: int) -> DeadLetterView:
-        """Throw a dead letter away."""
-        return await self._io.run(operations.settle_dead_letter(self._retry, letter, how="drop"))
 
     async def readiness(self) -> ReadinessView:
         """Return what works on the server, and what does not."""

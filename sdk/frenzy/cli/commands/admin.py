@@ -39,21 +39,21 @@ def reconcile(*, apply: Apply = False, output_: Output = Format.TABLE, url: Url 
     Three sources are compared: the store's records, the event history, and what nodes run.
     """
     with Client(url) as client:
-        _show(client.reconcile(apply=apply), output_)
+        _show(client.admin.reconcile(apply=apply), output_)
 
 
 @admin.command()
 def rebuild(*, apply: Apply = False, output_: Output = Format.TABLE, url: Url = None) -> None:
     """Do the same with an empty store: every job comes back from the event history."""
     with Client(url) as client:
-        shown = client.reconcile()
+        shown = client.admin.reconcile()
         kept = [d.entity for d in shown.differences if d.store != "unknown"]
         if any(entity.startswith("job:") for entity in kept):
             raise InvalidState(
                 "the store is not empty: it has jobs of its own",
                 suggestions=("compare and repair them: frenzy admin reconcile",),
             )
-        _show(client.reconcile(apply=True) if apply else shown, output_)
+        _show(client.admin.reconcile(apply=True) if apply else shown, output_)
 
 
 def _show(result: Reconciliation, chosen: Format) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from frenzy.admin import Admin
 from frenzy.cli import output, show
 from frenzy.cli.options import Format, Output, Quiet, Url
 from frenzy.client import Client
@@ -46,7 +47,7 @@ def about() -> None:
 def list_(*, quiet: Quiet = False, output_: Output = Format.TABLE, url: Url = None) -> None:
     """List dead letters, oldest first."""
     with Client(url) as client:
-        letters = list(client.dead_letters())
+        letters = list(client.admin.dead_letters())
     chosen = Format.NAME if quiet else output_
     output.write_list(letters, chosen, _COLUMNS, wide=_WIDE, name=lambda letter: str(letter.id))
 
@@ -54,19 +55,19 @@ def list_(*, quiet: Quiet = False, output_: Output = Format.TABLE, url: Url = No
 @dlq.command()
 def replay(letters: Letters = None, *, all_: All = False, url: Url = None) -> None:
     """Send messages again to where they came from, when what they died of is repaired."""
-    _each(letters, "sent again", lambda client, n: client.replay_dead_letter(n), url, all_=all_)
+    _each(letters, "sent again", Admin.replay_dead_letter, url, all_=all_)
 
 
 @dlq.command()
 def drop(letters: Letters = None, *, all_: All = False, url: Url = None) -> None:
     """Throw messages away."""
-    _each(letters, "dropped", lambda client, n: client.drop_dead_letter(n), url, all_=all_)
+    _each(letters, "dropped", Admin.drop_dead_letter, url, all_=all_)
 
 
 def _each(
     letters: list[int] | None,
     done: str,
-    settle: Callable[[Client, int], DeadLetterView],
+    settle: Callable[[Admin, int], DeadLetterView],
     url: str | None,
     *,
     all_: bool,
@@ -74,6 +75,6 @@ def _each(
     if bool(letters) == all_:
         raise BadRequest("name letters by their ids, or say --all")
     with Client(url) as client:
-        for number in letters or [letter.id for letter in client.dead_letters()]:
-            letter = settle(client, number)
+        for number in letters or [letter.id for letter in client.admin.dead_letters()]:
+            letter = settle(client.admin, number)
             sys.stderr.write(f"{done}: {letter.id} ({letter.subject})\n")

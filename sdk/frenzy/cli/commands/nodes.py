@@ -72,7 +72,7 @@ def drain(
     """Give a node no new work. Its jobs finish there, or go on elsewhere after --deadline."""
     deadline_s = None if deadline is None else _seconds(deadline)
     with Client(url) as client:
-        view = client.drain(node, reason=reason, deadline_s=deadline_s)
+        view = client.admin.drain(node, reason=reason, deadline_s=deadline_s)
         _tell(view)
         while wait and (jobs := _jobs(view)):
             sys.stderr.write(f"waiting for {', '.join(jobs)}\n")
@@ -84,7 +84,7 @@ def drain(
 def undrain(node: Node, *, url: Url = None) -> None:
     """Let a drained node have work again."""
     with Client(url) as client:
-        _tell(client.undrain(node))
+        _tell(client.admin.undrain(node))
 
 
 @nodes.command("confirm-dead")
@@ -98,7 +98,7 @@ def confirm_dead(node: Node, *, yes: Yes = False, url: Url = None) -> None:
             raise BadRequest("this needs your word that nothing runs there: give --yes")
         typer.confirm(f"Is {node} switched off, so that nothing of any job runs there?", abort=True)
     with Client(url) as client:
-        _tell(client.confirm_dead(node))
+        _tell(client.admin.confirm_dead(node))
 
 
 def _tell(node: NodeView) -> None:

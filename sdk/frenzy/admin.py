@@ -1,0 +1,96 @@
+"""What administrators do to a running cluster: ``Client.admin`` and ``AsyncClient.admin``."""
+
+from collections.abc import AsyncIterator, Iterator
+
+from frenzy import operations
+from frenzy.exchange import Retry
+from frenzy.transport import AsyncTransport, Transport
+from frenzy_shared.messages.http import DeadLetterView, NodeView
+from frenzy_shared.messages.v1 import Reconciliation
+
+
+class Admin:
+    """Nodes taken out of service, dead letters, and a store that is put right."""
+
+    def __init__(self, io: Transport, retry: Retry) -> None:
+        self._io = io
+        self._retry = retry
+
+    def drain(self, node: str, *, reason: str = "", deadline_s: float | None = None) -> NodeView:
+        """Give a node no new work; with a deadline, what runs there then goes on elsewhere."""
+        return self._io.run(
+            operations.drain(self._retry, node, reason=reason, deadline_s=deadline_s)
+        )
+
+    def undrain(self, node: str) -> NodeView:
+        """Let a drained node have work again."""
+        return self._io.run(operations.undrain(self._retry, node))
+
+    def confirm_dead(self, node: str) -> NodeView:
+        """Say that nothing runs on a silent node; its jobs start elsewhere at once."""
+        return self._io.run(operations.confirm_dead(self._retry, node))
+
+    def reconcile(self, *, apply: bool = False) -> Reconciliation:
+        """Return what a store in SAFE MODE says wrongly; with ``apply`` put it right."""
+        return self._io.run(operations.reconcile(self._retry, apply=apply))
+
+    def dead_letters(self) -> Iterator[DeadLetterView]:
+        """Yield the messages that services gave up, oldest first."""
+        after: int | None = 0
+        while after is not None:
+            page = self._io.run(operations.dead_letters(self._retry, after=after))
+            yield from page.letters
+            after = page.next_after
+
+    def replay_dead_letter(self, letter: int) -> DeadLetterView:
+        """Publish a dead letter's message again where it came from."""
+        return self._io.run(operations.settle_dead_letter(self._retry, letter, how="replay"))
+
+    def drop_dead_letter(self, letter: int) -> DeadLetterView:
+        """Throw a dead letter away."""
+        return self._io.run(operations.settle_dead_letter(self._retry, letter, how="drop"))
+
+
+class AsyncAdmin:
+    """``Admin`` for asyncio: the same methods, awaited."""
+
+    def __init__(self, io: AsyncTransport, retry: Retry) -> None:
+        self._io = io
+        self._retry = retry
+
+    async def drain(
+        self, node: str, *, reason: str = "", deadline_s: float | None = None
+    ) -> NodeView:
+        """Give a node no new work; with a deadline, what runs there then goes on elsewhere."""
+        return await self._io.run(
+            operations.drain(self._retry, node, reason=reason, deadline_s=deadline_s)
+        )
+
+    async def undrain(self, node: str) -> NodeView:
+        """Let a drained node have work again."""
+        return await self._io.run(operations.undrain(self._retry, node))
+
+    async def confirm_dead(self, node: str) -> NodeView:
+        """Say that nothing runs on a silent node; its jobs start elsewhere at once."""
+        return await self._io.run(operations.confirm_dead(self._retry, node))
+
+    async def reconcile(self, *, apply: bool = False) -> Reconciliation:
+        """Return what a store in SAFE MODE says wrongly; with ``apply`` put it right."""
+        return await self._io.run(operations.reconcile(self._retry, apply=apply))
+
+    async def dead_letters(self) -> AsyncIterator[DeadLetterView]:
+        """Yield the messages that services gave up, oldest first."""
+        after: int | None = 0
+        while after is not None:
+            page = await self._io.run(operations.dead_letters(self._retry, after=after))
+            for letter in page.letters:
+                yield letter
+            after = page.next_after
+
+    async def replay_dead_letter(self, letter: int) -> DeadLetterView:
+        """Publish a dead letter's message again where it came from."""
+        return await self._io.run(operations.settle_dead_letter(self._retry, letter, how="replay"))
+
+    async def drop_dead_letter(self, letter: int) -> DeadLetterView:
+        """Throw a dead letter away."""
+        return await self._io.run(operations.settle_dead_letter(self._retry, letter, how="drop"))
