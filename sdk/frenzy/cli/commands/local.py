@@ -6,6 +6,7 @@ import sys
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from frenzy.cli import output
 from frenzy.cli.options import Format, Output, Quiet
@@ -161,6 +162,8 @@ def _announce(
         return
     console = output.err()
     console.print(f"Frenzy {'already runs' if already else 'is up'}. Logs: {layout.logs}")
+    if status.detail:
+        console.print(Text(status.detail, style="yellow"))
     rows = status.children
     console.print(
         output.table(
