@@ -57,7 +57,7 @@ class Past:
             return
         if event.id in wanted:
             self.published.add(event.id)
-        self.mark = mark_of(message.payload) or self.mark
+        self.mark = mark_of(event) or self.mark
         before = self.records.get(event.subject)
         if before is not None and before["version"] > record["version"]:
             return

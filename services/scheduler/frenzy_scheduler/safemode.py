@@ -133,7 +133,7 @@ async def last_mark(bus: Bus) -> Mark | None:
     async with contextlib.aclosing(events):
         async for message in events:
             if message is not None:
-                return mark_of(message.payload)
+                return _mark_in(message.payload)
             quiet += 1
             if not bus.connected:
                 raise Unavailable("the event history cannot be read; nobody leads without it")
@@ -142,12 +142,17 @@ async def last_mark(bus: Bus) -> Mark | None:
     return None
 
 
-def mark_of(payload: bytes) -> Mark | None:
+def mark_of(event: CloudEvent) -> Mark | None:
     """Return the mark that an event carries; None when it has none."""
+    gen, _, number = event.history.partition(":")
+    return Mark(gen=gen, number=int(number)) if gen and number.isdecimal() else None
+
+
+def _mark_in(payload: bytes) -> Mark | None:
     try:
-        gen, _, number = CloudEvent.decode(payload).history.partition(":")
-        return Mark(gen=gen, number=int(number)) if gen else None
-    except (ValidationError, ValueError):
+        return mark_of(CloudEvent.decode(payload))
+    except ValidationError as error:
+        log.warning("the newest event cannot be read: %s", error)
         return None
 
 
