@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks.record import store
 from benchmarks.speed.profiles import Row, read
+from benchmarks.speed.published import compared
 from benchmarks.speed.scoring import errors_by, fit, left_out, ranks, updates
 
 from frenzy_marp.core.speed_rates import PRIORS
@@ -71,6 +72,7 @@ def score(rows: list[Row]) -> dict[str, Any]:
         "by_model_and_card": errors_by(alone, PRIORS, lambda row: f"{row.model} on {row.card}"),
         "by_tensor_degree": errors_by(rows, PRIORS, lambda row: f"tensor {row.tensor}"),
         "updates": updates(alone),
+        "published": compared(),
         "expected": EXPECTED,
         "inside": median["one GPU"] <= EXPECTED["median_error_left_out"]
         and correlation >= EXPECTED["rank_correlation"],
@@ -93,6 +95,11 @@ def _print(result: dict[str, Any]) -> None:
     print(f"rank correlation within (model, batch): median {result['rank_correlation']}")
     for name, value in result["rank_correlation_by_model_and_batch"].items():
         print(f"  {name:20} {value}")
+    for point in result["published"]:
+        print(
+            f"{point['model']:>5} on {point['gpu']}: MFU {point['predicted_mfu']} predicted, "
+            f"{point['published_mfu']} published with fused kernels"
+        )
     for title in ("by_model_and_card", "by_tensor_degree", "updates"):
         print(title.replace("_", " "))
         for name, found in result[title].items():
