@@ -13,8 +13,8 @@ from statistics import median
 from typing import Final, TypeVar
 
 from frenzy_scheduler.batches import batches
+from frenzy_scheduler.continuing import continuable, may_be_stopped
 from frenzy_scheduler.core.admission import Ledger
-from frenzy_scheduler.core.continuing import continuable, may_be_stopped
 from frenzy_scheduler.core.cycle import cycle
 from frenzy_scheduler.core.decisions import (
     Allocator,

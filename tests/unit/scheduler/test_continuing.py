@@ -6,7 +6,7 @@ import pytest
 from tests.support.scheduler import SPEC, Bench
 from tests.support.scheduling import job, plan
 
-from frenzy_scheduler.core.continuing import continuable, may_be_stopped
+from frenzy_scheduler.continuing import continuable, may_be_stopped
 from frenzy_shared.domain.continuation import shape_of
 from frenzy_shared.domain.job import JobState
 from frenzy_shared.domain.plan import Precision
@@ -51,14 +51,14 @@ def test_a_new_job_is_free():
 
 def test_a_running_job_can_change_only_to_what_its_next_checkpoint_allows():
     record = job(JobState.RUNNING, attempt=1, shape=SHAPE)
-    assert kept(record, BUILT_IN) == ["own", "wider", "moved"]
+    assert kept(record, BUILT_IN) == ["own", "wider", "sharded", "moved"]
 
 
 def test_a_waiting_job_is_bound_by_its_checkpoint_not_by_its_last_attempt():
     record = job(attempt=2, shape=shape_of(SHARDED.parallelism))
     assert kept(record, BUILT_IN) == names(PLANS)
     saved = replace(record, checkpoint_step=40, checkpoint_shape=SHAPE)
-    assert kept(saved, BUILT_IN) == ["own", "wider", "moved"]
+    assert kept(saved, BUILT_IN) == ["own", "wider", "sharded", "moved"]
     afresh = parse_spec({**SPEC, "checkpoint": {"resume": False}})
     assert kept(saved, afresh) == names(PLANS)
 
@@ -83,8 +83,8 @@ def test_a_script_gets_what_it_declared(elastic, waiting, running):
 
 def test_a_refused_plan_says_why():
     record = job(attempt=1, checkpoint_step=40, checkpoint_shape=SHAPE, shape=SHAPE)
-    _, refused = continuable((SHARDED,), record, BUILT_IN)
-    assert refused[0].option == "2 x rtx, ZeRO-3 on 2 ranks in bf16"
+    _, refused = continuable((FLOAT,), record, BUILT_IN)
+    assert refused[0].option == "2 x rtx, ZeRO-2 on 2 ranks in fp32"
     assert refused[0].reason == (
         "cannot go on from its checkpoint of step 40, made under ZeRO-2 on 2 ranks in bf16"
     )
@@ -111,8 +111,8 @@ def test_who_could_not_save_within_the_grace_is_not_asked_again(save_ms, expecte
 
 
 async def test_a_job_is_not_resized_to_what_it_cannot_go_on_with():
-    """A ZeRO-3 plan is ten times faster and its devices are idle; the job stays where it is."""
-    fast = with_shape("fast", "t4", stage=3)
+    """A plan in fp32 is ten times faster and its devices are idle; the job stays where it is."""
+    fast = with_shape("fast", "t4", precision=Precision.FP32)
     fast = replace(fast, speed=replace(fast.speed, step_s=0.1))
     slow = with_shape("slow")
     slow = replace(slow, speed=replace(slow.speed, step_s=1.0))
@@ -132,7 +132,7 @@ async def test_a_job_is_not_resized_to_what_it_cannot_go_on_with():
 
 async def test_a_job_without_a_plan_to_go_on_with_waits_and_says_so():
     async with Bench() as bench:
-        await bench.queue("j", SHARDED)
+        await bench.queue("j", FLOAT)
         await bench.node("n1", devices=2)
         patch = {"attempt": 1, "checkpoint_step": 7, "checkpoint_shape": to_json(SHAPE)}
         assert (await bench.store.apply("saved", Change(entity="job:j", patch=patch))).ok
