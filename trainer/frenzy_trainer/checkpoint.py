@@ -47,6 +47,7 @@ class Origin:
     folder: Path
     progress: Progress
     universal: bool
+    zero_stage: int
 
 
 def find_origin(run: Run) -> Origin | None:
@@ -70,6 +71,7 @@ def find_origin(run: Run) -> Origin | None:
         folder=folder,
         progress=Progress(step=note["step"], loss_first=note["loss_first"]),
         universal=former != now,
+        zero_stage=former.zero_stage,
     )
 
 
@@ -155,7 +157,12 @@ class Checkpoints:
         temporary = environment.checkpoint_dir / f".tmp-{environment.attempt}-universal"
         if self._leads:
             shutil.rmtree(temporary, ignore_errors=True)
-            convert(origin.folder / _TAG, temporary / _TAG)
+            convert(
+                origin.folder / _TAG,
+                temporary / _TAG,
+                from_stage=origin.zero_stage,
+                to_stage=self.run.plan.parallelism.zero_stage,
+            )
         dist.barrier()
         path: str | None
         path, _ = self.engine.load_checkpoint(str(temporary), tag=_TAG)

@@ -1,8 +1,8 @@
 """Which plan can go on from what another plan trained: the one rule for scheduler and trainer.
 
-A checkpoint is sharded for its plan. The built-in trainer carries it to any number of ranks
-through DeepSpeed's universal format, within two classes of ZeRO stages (measured with DeepSpeed
-0.19), and never to another number format. A script carries what it says that it carries.
+A checkpoint is sharded for its plan. The built-in trainer carries it to any number of ranks and
+between ZeRO-1, 2 and 3 through DeepSpeed's universal format, which stage 0 does not have, and
+never to another number format. A script carries what it says that it carries.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from typing import Final
 
 from frenzy_shared.domain.plan import ParallelismPlan, Precision
 
-_CLASSES: Final = {1: "sharded optimizer", 2: "sharded optimizer", 3: "sharded parameters"}
+_SHARDED: Final = frozenset({1, 2, 3})  # stages that have a universal checkpoint
 
 
 class Elasticity(StrEnum):
@@ -49,8 +49,8 @@ def carries(former: PlanShape, now: PlanShape) -> bool:
     """Tell whether the built-in trainer continues a checkpoint of ``former`` under ``now``."""
     if former == now:
         return True
-    source, target = _CLASSES.get(former.zero_stage), _CLASSES.get(now.zero_stage)
-    return former.precision is now.precision and source is not None and source == target
+    stages = {former.zero_stage, now.zero_stage}
+    return former.precision is now.precision and stages <= _SHARDED
 
 
 def script_carries(

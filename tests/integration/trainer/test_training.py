@@ -95,16 +95,33 @@ def test_a_checkpoint_of_two_ranks_continues_on_one(
     assert resumed.summary["loss_first"] == results[0].losses[0], "of the job, not of the attempt"
 
 
-def test_another_class_of_stages_is_refused_with_both_plans_named(
+def test_a_checkpoint_continues_in_the_other_class_of_stages_and_comes_back(
+    text: Path, home: Path, pair: tuple[list[RankResult], Path]
+) -> None:
+    """ZeRO-2 on two ranks, then ZeRO-3 on one, then ZeRO-1 on one: the losses are the same run's."""
+    results, folder = pair
+    job = one_rank(text, zero_stage=3)
+    there = run_gang(job, home / "there", attempt=2, resume_from=folder / "checkpoints" / "step-2")[
+        0
+    ]
+    assert there.exit_code == 0, there.stderr
+    assert there.losses == pytest.approx(results[0].losses[2:], abs=5e-3)
+    origin = home / "there" / "checkpoints" / "step-4"
+    back = run_gang(one_rank(text), home / "back", attempt=3, resume_from=origin)[0]
+    assert back.exit_code == 0, back.stderr
+    assert back.losses == pytest.approx(results[0].losses[4:], abs=5e-3)
+
+
+def test_another_number_format_is_refused_with_both_plans_named(
     text: Path, home: Path, pair: tuple[list[RankResult], Path]
 ) -> None:
     origin = pair[1] / "checkpoints" / "step-2"
-    job = one_rank(text, zero_stage=3)
+    job = one_rank(text, precision="fp32")
     refused = run_gang(job, home / "refused", attempt=2, resume_from=origin)[0]
     assert refused.exit_code == 1
     assert refused.failure["reason"] == "CheckpointError"
     assert "ZeRO-2 on 2 ranks in bf16" in refused.failure["message"]
-    assert "ZeRO-3 on 1 rank in bf16" in refused.failure["message"]
+    assert "ZeRO-1 on 1 rank in fp32" in refused.failure["message"]
 
 
 def test_one_block_less_than_the_measured_peak_is_out_of_memory(

@@ -19,13 +19,14 @@ def shape(stage=2, ranks=2, precision=Precision.BF16):
         (shape(0), shape(0), True),
         (shape(0), shape(0, 1), False),
         (shape(0), shape(1), False),
-        (shape(2), shape(3), False),
-        (shape(3), shape(2), False),
+        (shape(2), shape(3), True),
+        (shape(3), shape(1, 1), True),
+        (shape(3), shape(0), False),
         (shape(), shape(precision=Precision.FP32), False),
     ],
     ids=str,
 )
-def test_the_built_in_trainer_carries_within_a_class_of_stages(former, now, expected):
+def test_the_built_in_trainer_carries_between_sharded_stages(former, now, expected):
     assert carries(former, now) is expected
 
 
