@@ -17,7 +17,8 @@ from frenzy_shared.domain.plan import (
 class Option:
     """Everything about a plan but micro-batch and precision; ``micro_batches`` ascend.
 
-    ``share`` is what one device gets of a step, in sequences.
+    ``share`` is what one device gets of a step, in sequences; ``losses`` the ways to compute the
+    loss, the usual one first.
     """
 
     devices: int
@@ -25,7 +26,7 @@ class Option:
     checkpointing: ActivationCheckpointing
     share: int
     micro_batches: tuple[int, ...]
-    loss: Loss = Loss.FULL
+    losses: tuple[Loss, ...] = (Loss.FULL,)
 
     def accumulates(self, index: int) -> bool:
         """Tell whether a micro-batch is less than a whole step."""
@@ -90,16 +91,19 @@ def options(setup: TrainingSetup, pins: Pins, most_devices: int) -> dict[int, tu
             micro_batches = tuple(m for m in micro_batches if m == pins.micro_batch_size)
         if micro_batches:
             found[devices] = tuple(
-                Option(devices, stage, checkpointing, share, micro_batches, loss)
+                Option(devices, stage, checkpointing, share, micro_batches, losses(setup, pins))
                 for stage in _stages(devices, pins)
                 for checkpointing in _checkpointing(pins)
-                for loss in losses(setup, pins)
             )
     return found
 
 
 def parallelism(
-    option: Option, micro_batch: int, precision: Precision, bucket: int
+    option: Option,
+    micro_batch: int,
+    precision: Precision,
+    bucket: int,
+    loss: Loss = Loss.FULL,
 ) -> ParallelismPlan:
     """Return the plan of an option with one of its micro-batches; the global batch is exact."""
     return ParallelismPlan(
@@ -112,7 +116,7 @@ def parallelism(
         precision=precision,
         activation_checkpointing=option.checkpointing,
         reduce_bucket_elements=bucket,
-        loss=option.loss,
+        loss=loss,
     )
 
 

@@ -26,46 +26,63 @@ class Ladder:
     single_step: bool
     predictor: Predictor
     columns: tuple[int, ...]  # of the predictor, for the micro-batches that any device could hold
-    _allocated: dict[bool, list[int]] = field(default_factory=dict[bool, list[int]])
-    _peaks: dict[int, Peak] = field(default_factory=dict[int, Peak])
+    _allocated: dict[tuple[bool, Loss], list[int]] = field(
+        default_factory=dict[tuple[bool, Loss], list[int]]
+    )
+    _peaks: dict[tuple[int, Loss], Peak] = field(default_factory=dict[tuple[int, Loss], Peak])
 
     @property
     def least(self) -> int:
         """Return a lower bound of every peak, bytes."""
         return self.floor.at(self.option.micro_batches[0])
 
-    def largest_fit(self, room: int) -> int | None:
-        """Return the index of the largest micro-batch whose peak is at most ``room`` bytes."""
+    def largest_fit(self, room: int) -> tuple[int, Loss] | None:
+        """Return the index of the largest micro-batch whose peak is at most ``room`` bytes.
+
+        With the loss that it takes: the usual one, unless another allows more.
+        """
+        best, chosen = -1, self.option.losses[0]
+        for loss in self.option.losses:
+            index = self._largest_fit(room, loss, above=best)
+            if index > best:
+                best, chosen = index, loss
+        return None if best < 0 else (best, chosen)
+
+    def peak(self, index: int, loss: Loss) -> Peak:
+        """Return the peak of a micro-batch that fits some device, with its terms."""
+        key = (index, loss)
+        found = self._peaks.get(key)
+        if found is None:
+            sharding = self._sharding(accumulates=self.option.accumulates(index))
+            column = self.columns[index]
+            found = self.predictor.peak(sharding, self.option.checkpointing, column, loss)
+            self._peaks[key] = found
+        return found
+
+    def _largest_fit(self, room: int, loss: Loss, *, above: int) -> int:
+        """Return the largest index beyond ``above`` that fits; -1 when there is none."""
         sizes, columns = self.option.micro_batches, self.columns
         last = len(sizes) - 1
         # The many that cannot fit are told apart by their floor.
         possible = min(len(columns), bisect_right(sizes, self.floor.largest(room)))
-        if possible > last and not self.option.accumulates(last):
-            if self._peaks_of(accumulates=False)[columns[last]] <= room:
+        if possible > last > above and not self.option.accumulates(last):
+            if self._peaks_of(loss, accumulates=False)[columns[last]] <= room:
                 return last
             possible = last
-        if possible:
-            allocated = self._peaks_of(accumulates=True)
-            for index in range(possible - 1, -1, -1):
+        if possible > above + 1:
+            allocated = self._peaks_of(loss, accumulates=True)
+            for index in range(possible - 1, above, -1):
                 if allocated[columns[index]] <= room:
                     return index
-        return None
+        return -1
 
-    def peak(self, index: int) -> Peak:
-        """Return the peak of a micro-batch that fits some device, with its terms."""
-        found = self._peaks.get(index)
-        if found is None:
-            sharding = self._sharding(accumulates=self.option.accumulates(index))
-            found = self.predictor.peak(sharding, self.option.checkpointing, self.columns[index])
-            self._peaks[index] = found
-        return found
-
-    def _peaks_of(self, *, accumulates: bool) -> list[int]:
-        found = self._allocated.get(accumulates)
+    def _peaks_of(self, loss: Loss, *, accumulates: bool) -> list[int]:
+        key = (accumulates, loss)
+        found = self._allocated.get(key)
         if found is None:
             sharding = self._sharding(accumulates=accumulates)
-            found = self.predictor.allocated(sharding, self.option.checkpointing)
-            self._allocated[accumulates] = found
+            found = self.predictor.allocated(sharding, self.option.checkpointing, loss)
+            self._allocated[key] = found
         return found
 
     def _sharding(self, *, accumulates: bool) -> Sharding:
@@ -76,7 +93,6 @@ class Ladder:
             accumulates=accumulates,
             cuda=self.cuda,
             single_step=self.single_step,
-            loss=option.loss,
         )
 
 
@@ -126,9 +142,7 @@ class Demand:
         return tuple(
             Ladder(
                 option,
-                self._floor(
-                    element, stage=option.zero_stage, ranks=option.devices, loss=option.loss
-                ),
+                self._floor(element, stage=option.zero_stage, ranks=option.devices),
                 cuda,
                 self.setup.optimizer_steps == 1,
                 predictor,
@@ -137,7 +151,7 @@ class Demand:
             for option in choices
         )
 
-    def _floor(self, element: int, *, stage: int, ranks: int, loss: Loss) -> Floor:
+    def _floor(self, element: int, *, stage: int, ranks: int) -> Floor:
         setup = self.setup
         return floor_of(
             setup.model,
@@ -147,7 +161,7 @@ class Demand:
             stage=stage,
             ranks=ranks,
             single_step=setup.optimizer_steps == 1,
-            loss=loss,
+            loss=losses(setup, self.pins)[-1],  # the one that takes less
         )
 
     def _predictor(self, element: int) -> Predictor:
@@ -156,8 +170,7 @@ class Demand:
         if found is None:
             setup, pinned = self.setup, self.pins.micro_batch_size
             sizes = divisors(setup.global_batch_size) if pinned is None else (pinned,)
-            loss = losses(setup, self.pins)[-1]  # the one that takes less
-            least = self._floor(element, stage=3, ranks=self._most_devices, loss=loss)
+            least = self._floor(element, stage=3, ranks=self._most_devices)
             workload = workload_of(
                 setup.model,
                 setup.attention,

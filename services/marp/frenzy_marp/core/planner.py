@@ -148,7 +148,7 @@ def _refusal(question: _Question, offer: Offer) -> RefusedPlan:
     nearest = nearest_miss(offer)
     if nearest is None:
         return no_split(setup, offer.kind, offer.gpu, setup.pins)
-    plan = offer.plan(Choice(nearest, 0, inf))
+    plan = offer.plan(Choice(nearest, 0, nearest.option.losses[-1], inf))
     peak = predict_peak(
         setup.model,
         setup.attention,
@@ -189,7 +189,7 @@ def _identity(offer: Offer, choice: Choice) -> PlanId:
     text = (
         f"{offer.kind.kind}-{option.devices}-z{option.zero_stage}"
         f"-m{option.micro_batches[choice.index]}-{offer.precision}-{option.checkpointing}"
-        f"{'-chunked' if option.loss is Loss.CHUNKED else ''}"
+        f"{'-chunked' if choice.loss is Loss.CHUNKED else ''}"
     )
     return PlanId("".join(c if c.isalnum() else "-" for c in text.lower()))
 
@@ -220,7 +220,7 @@ def _resource_plan(found: _Found, best: _Found, pins: tuple[str, ...]) -> Resour
     prefetch = 0 if offer.emulated else plan.reduce_bucket_elements
     traits = offer.traits(plan.data)
     _, taught, slowness = offer.terms(choice.ladder.option)
-    memory = estimate(choice.ladder.peak(choice.index), traits, correction=taught)
+    memory = estimate(choice.ladder.peak(choice.index, choice.loss), traits, correction=taught)
     expected = memory.allocated.expected
     return ResourcePlan(
         id=_identity(offer, choice),

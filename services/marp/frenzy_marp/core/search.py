@@ -22,7 +22,12 @@ from frenzy_marp.core.memory.estimate import DeviceTraits, room_bytes
 from frenzy_marp.core.speed import Gang, Pace, pace
 from frenzy_shared.catalog.gpus import GpuModel
 from frenzy_shared.domain.cluster import KindSummary
-from frenzy_shared.domain.plan import ActivationCheckpointing, ParallelismPlan, Precision
+from frenzy_shared.domain.plan import (
+    ActivationCheckpointing,
+    Loss,
+    ParallelismPlan,
+    Precision,
+)
 
 # What learned corrections differ by: more than one device, ZeRO stage, checkpointing.
 _PlanShape = tuple[bool, int, ActivationCheckpointing]
@@ -34,6 +39,7 @@ class Choice:
 
     ladder: Ladder
     index: int
+    loss: Loss
     total_s: float
 
     @property
@@ -77,7 +83,8 @@ class Offer:
         """Return a choice as a plan."""
         option = choice.ladder.option
         micro_batch = option.micro_batches[choice.index]
-        return parallelism(option, micro_batch, self.precision, self.demand.bucket)
+        bucket = self.demand.bucket
+        return parallelism(option, micro_batch, self.precision, bucket, choice.loss)
 
     @cached_property
     def emulated(self) -> bool:
@@ -164,12 +171,13 @@ def _fastest(offer: Offer, ladders: tuple[Ladder, ...], best_s: float) -> Choice
     for bound_s, _, ladder, room, slowness in bounded:
         if bound_s >= best_s:
             break
-        index = ladder.largest_fit(room)
-        if index is None:
+        fitting = ladder.largest_fit(room)
+        if fitting is None:
             continue
+        index, loss = fitting
         total_s = _total_s(gang, ladder.option, index, slowness)
         if total_s < best_s:
-            found, best_s = Choice(ladder, index, total_s), total_s
+            found, best_s = Choice(ladder, index, loss, total_s), total_s
     return found
 
 

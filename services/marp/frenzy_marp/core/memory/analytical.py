@@ -28,7 +28,7 @@ def predict_peak(
     if isinstance(found, Peak):
         return found
     predictor, sharding = found
-    return predictor.peak(sharding, plan.activation_checkpointing, 0)
+    return predictor.peak(sharding, plan.activation_checkpointing, 0, plan.loss)
 
 
 def predict_moments(
@@ -45,7 +45,7 @@ def predict_moments(
     if isinstance(found, Peak):
         return [found]
     predictor, sharding = found
-    return predictor.moments(sharding, plan.activation_checkpointing, 0)
+    return predictor.moments(sharding, plan.activation_checkpointing, 0, plan.loss)
 
 
 def workload_of(
@@ -167,7 +167,6 @@ def _prepared(
         accumulates=plan.gradient_accumulation_steps > 1,
         cuda=cuda,
         single_step=single_step,
-        loss=plan.loss,
     )
     return _predictor(workload), sharding
 

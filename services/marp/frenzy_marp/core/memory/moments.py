@@ -113,14 +113,10 @@ def activations(
     input, and what forward alone keeps.
     """
     head, last = anatomy.in_head, anatomy.in_head + anatomy.in_embedding
-    # After the last parameter of the head nothing is made before the layers' backward.
-    ending = last + head if head and anatomy.in_embedding else head
     none = np.zeros((2, len(block.kept)), dtype=np.int64)
-    work = (
-        [forward_only + block.forward_peak],
-        ends.points[[*range(head), ending]],
-        ends.points[last + 1 : last + 1 + head],
-        [ends.forward_peak],
+    work: tuple[Bytes, ...] = (
+        (forward_only + block.forward_peak)[None],
+        *_at_loss(ends, anatomy),
         np.tile(block.points, (len(rows), 1)),
         ends.points[head : last + 1],
         ends.points[last + 1 + head :],
@@ -138,6 +134,20 @@ def activations(
     return Activations(saved, working, common, saved + working + common)
 
 
+def points_of_loss(anatomy: Anatomy) -> slice:
+    """Return which points are at the loss; the one before them is a layer's forward."""
+    return slice(1, 2 * anatomy.in_head + 3)
+
+
+def loss_sizes(block: Profile, ends: Profile, anatomy: Anatomy, *, common: Bytes) -> Bytes:
+    """Return what ``activations`` has at the points of the loss, and nothing else.
+
+    ``common`` as there, less what the first layer never saves.
+    """
+    work = _at_loss(ends, anatomy)
+    return np.concatenate(work) + (anatomy.layers * block.kept + common)
+
+
 def moments_of(anatomy: Anatomy, rows: tuple[int, ...]) -> list[tuple[str, slice]]:
     """Return the moments of a step in order, each with the points that belong to it."""
     counts = (
@@ -152,6 +162,18 @@ def moments_of(anatomy: Anatomy, rows: tuple[int, ...]) -> list[tuple[str, slice
     return [
         (name, slice(end - count, end)) for (name, count), end in zip(counts, ends, strict=True)
     ]
+
+
+def _at_loss(ends: Profile, anatomy: Anatomy) -> tuple[Bytes, ...]:
+    """Return backward's points before the layers, and the forward peak, of the model's ends."""
+    head, last = anatomy.in_head, anatomy.in_head + anatomy.in_embedding
+    # After the last parameter of the head nothing is made before the layers' backward.
+    ending = last + head if head and anatomy.in_embedding else head
+    return (
+        ends.points[[*range(head), ending]],
+        ends.points[last + 1 : last + 1 + head],
+        ends.forward_peak[None],
+    )
 
 
 def _highest_rows(layers: Bytes) -> tuple[int, ...]:

@@ -14,7 +14,9 @@ from frenzy_marp.core.memory.moments import (
     Held,
     activations,
     held,
+    loss_sizes,
     moments_of,
+    points_of_loss,
 )
 from frenzy_marp.core.memory.profiles import saved_by_first_norms, trained_in_embedding
 from frenzy_marp.core.memory.program import Profile, block_of, ends_of
@@ -55,8 +57,7 @@ class Sharding:
     """How a plan shares the model's states, and whether gradients accumulate.
 
     ``cuda``: AdamW updates many tensors at once there (foreach), and ZeRO-3 gathers one bucket
-    ahead; on a CPU neither is so. ``loss`` is how the plan computes it.
-    ``single_step``: the run ends after one optimizer step, so that
+    ahead; on a CPU neither is so. ``single_step``: the run ends after one optimizer step, so that
     Adam's moments are nowhere but in it.
     """
 
@@ -65,7 +66,6 @@ class Sharding:
     accumulates: bool
     cuda: bool
     single_step: bool = False
-    loss: Loss = Loss.FULL
 
     @property
     def gathers(self) -> bool:
@@ -101,6 +101,8 @@ class Predictor:
         self._states: dict[tuple[int, int, bool], States] = {}
         self._held: dict[Walk, Held] = {}
         self._shared: dict[Sharding, _Shared] = {}
+        self._elsewhere: dict[tuple[Sharding, ActivationCheckpointing], Bytes] = {}
+        self._losses: dict[tuple[ActivationCheckpointing, bool, Loss], Bytes] = {}
         self._activations: dict[
             tuple[ActivationCheckpointing, bool, Loss, tuple[int, ...]], Activations
         ] = {}
@@ -110,19 +112,32 @@ class Predictor:
         """Return the column of each micro-batch."""
         return {size: column for column, size in enumerate(self._work.micro_batches)}
 
-    def allocated(self, sharding: Sharding, checkpointing: ActivationCheckpointing) -> list[int]:
+    def allocated(
+        self,
+        sharding: Sharding,
+        checkpointing: ActivationCheckpointing,
+        loss: Loss = Loss.FULL,
+    ) -> list[int]:
         """Return the peak bytes of every micro-batch."""
         shared = self._shared_of(sharding)
-        beside = self._activations_of(sharding, checkpointing, shared.rows)
-        highest = np.maximum.reduce(shared.sizes[:, None] + beside.sizes)
+        points = points_of_loss(self._anatomy)
+        beside = self._at_loss(checkpointing, loss, gathers=sharding.gathers)
+        at_loss = np.maximum.reduce(shared.sizes[points, None] + beside)
+        highest = np.maximum(self._elsewhere_of(sharding, checkpointing), at_loss)
         sizes: list[int] = (highest + shared.states.resident).tolist()
         least = shared.states.initialisation
         return [max(size, least) for size in sizes]
 
-    def peak(self, sharding: Sharding, checkpointing: ActivationCheckpointing, column: int) -> Peak:
+    def peak(
+        self,
+        sharding: Sharding,
+        checkpointing: ActivationCheckpointing,
+        column: int,
+        loss: Loss = Loss.FULL,
+    ) -> Peak:
         """Return the peak of one micro-batch with its moment and terms."""
         shared = self._shared_of(sharding)
-        beside = self._activations_of(sharding, checkpointing, shared.rows)
+        beside = self._activations_of(sharding, checkpointing, loss, shared.rows)
         live = shared.sizes + beside.sizes[:, column]
         point = int(live.argmax())
         if shared.states.initialisation > shared.states.resident + int(live[point]):
@@ -132,16 +147,48 @@ class Predictor:
         return self._peak_at(name, point, shared, beside, column)
 
     def moments(
-        self, sharding: Sharding, checkpointing: ActivationCheckpointing, column: int
+        self,
+        sharding: Sharding,
+        checkpointing: ActivationCheckpointing,
+        column: int,
+        loss: Loss = Loss.FULL,
     ) -> list[Peak]:
         """Return the peak of every moment of a run, in their order."""
         shared = self._shared_of(sharding)
-        beside = self._activations_of(sharding, checkpointing, shared.rows)
+        beside = self._activations_of(sharding, checkpointing, loss, shared.rows)
         live = shared.sizes + beside.sizes[:, column]
         found = [_initialisation(shared.states)]
         for name, points in moments_of(self._anatomy, shared.rows):
             point = points.start + int(live[points].argmax())
             found.append(self._peak_at(name, point, shared, beside, column))
+        return found
+
+    def _elsewhere_of(self, sharding: Sharding, checkpointing: ActivationCheckpointing) -> Bytes:
+        """Return the highest bytes but at the loss: what ways to compute it have in common."""
+        key = (sharding, checkpointing)
+        found = self._elsewhere.get(key)
+        if found is None:
+            shared = self._shared_of(sharding)
+            beside = self._activations_of(sharding, checkpointing, Loss.FULL, shared.rows)
+            end = points_of_loss(self._anatomy).stop
+            after = np.maximum.reduce(shared.sizes[end:, None] + beside.sizes[end:])
+            found = np.maximum(after, shared.sizes[0] + beside.sizes[0])
+            self._elsewhere[key] = found
+        return found
+
+    def _at_loss(
+        self, checkpointing: ActivationCheckpointing, loss: Loss, *, gathers: bool
+    ) -> Bytes:
+        """Return the bytes beside states and gradients at the points of the loss."""
+        key = (checkpointing, gathers, loss)
+        found = self._losses.get(key)
+        if found is None:
+            found = self._losses[key] = loss_sizes(
+                self._block(checkpointing, gathers=gathers),
+                self._ends_of(gathers=gathers, loss=loss),
+                self._anatomy,
+                common=self._common(checkpointing) - self._never_saved(checkpointing),
+            )
         return found
 
     def _peak_at(
@@ -192,14 +239,18 @@ class Predictor:
         return found
 
     def _activations_of(
-        self, sharding: Sharding, checkpointing: ActivationCheckpointing, rows: tuple[int, ...]
+        self,
+        sharding: Sharding,
+        checkpointing: ActivationCheckpointing,
+        loss: Loss,
+        rows: tuple[int, ...],
     ) -> Activations:
-        key = (checkpointing, sharding.gathers, sharding.loss, rows)
+        key = (checkpointing, sharding.gathers, loss, rows)
         found = self._activations.get(key)
         if found is None:
             found = self._activations[key] = activations(
                 self._block(checkpointing, gathers=sharding.gathers),
-                self._ends_of(gathers=sharding.gathers, loss=sharding.loss),
+                self._ends_of(gathers=sharding.gathers, loss=loss),
                 self._anatomy,
                 rows,
                 common=self._common(checkpointing),
