@@ -173,10 +173,11 @@ def _last_gradients(parts: _Parts) -> Moment:
     embedding's.
     """
     states, geometry, training = parts.states, parts.geometry, parts.run.training
-    together = 0.0
+    together, gradients = 0.0, states.gradients
     flat = parts.gathered_root and parts.run.parallelism.sharding is word.Sharding.FSDP
     if flat and training.adapter is None:
         together = 2.0 * geometry.ends * training.compute_dtype.size_bytes
+        gradients *= 1 - geometry.ends / geometry.total  # the root's share comes of these
     elif states.casts_gradients:
         together = 4.0 * max(geometry.embedding, geometry.head)
     rest = parts.saved_once * max(0.0, geometry.in_flight - 1)
@@ -184,7 +185,7 @@ def _last_gradients(parts: _Parts) -> Moment:
         "end of backward",
         (
             *_resident(parts),
-            ("gradients", states.gradients),
+            ("gradients", gradients),
             ("gathered weights", parts.gathered_root),
             (_TOGETHER, together),
             ("activations", rest),
