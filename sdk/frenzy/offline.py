@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from frenzy.catalogue import use_gpus
-from frenzy_marp.adapters.traced import trace_estimate
+from frenzy_marp.adapters.traced import LAYERS_MODE, compose_estimate, trace_estimate
 from frenzy_marp.adapters.tracing import Tracer
 from frenzy_marp.core.breakdown import cards_holding
 from frenzy_marp.core.learning import Experience
@@ -30,8 +30,8 @@ def estimate(request: EstimateRequest) -> EstimateView:
     return estimate_view(request, (), Experience())
 
 
-def traced_estimate(request: EstimateRequest, factory: Factory | None) -> EstimateView:
-    """Measure the memory of one exact configuration in the engine itself.
+def traced_estimate(request: EstimateRequest, factory: Factory | None, mode: str) -> EstimateView:
+    """Measure the memory of one exact configuration: in the engine itself, or of a layer.
 
     Runs the ``factory`` of this machine's user in a child process, when one is given.
 
@@ -41,7 +41,11 @@ def traced_estimate(request: EstimateRequest, factory: Factory | None) -> Estima
     use_gpus()
     spec = overridden(request.spec, request.overrides)
     card = None if request.gpu is None else named_gpu(request.gpu)
-    traced = trace_estimate(Tracer(allow_code=factory is not None), spec, card, factory)
+    tracer = Tracer(allow_code=factory is not None)
+    if mode == LAYERS_MODE:
+        traced = compose_estimate(tracer, spec, card, factory)
+    else:
+        traced = trace_estimate(tracer, spec, card, factory)
     found = traced.found
     highest = max(found.moments, key=lambda moment: moment.allocated)
     pins = pins_of(spec)

@@ -7,7 +7,8 @@ from typing import Any, Final
 from frenzy.errors import FrenzyError
 from frenzy_shared.messages.trace import Factory
 
-MODES: Final = ("analytical", "traced")
+TRACED: Final = ("traced", "traced-layers")
+MODES: Final = ("analytical", *TRACED)
 _FACTORY: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 

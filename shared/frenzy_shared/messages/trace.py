@@ -4,7 +4,7 @@ A trace runs the real code with tensors that have sizes but no contents, and cou
 are bytes of one rank.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -12,7 +12,8 @@ from frenzy_shared.domain.model import Attention
 from frenzy_shared.domain.plan import ActivationCheckpointing, Precision
 from frenzy_shared.messages.base import Wire
 
-MAX_DOCUMENT_BYTES = 1 << 20  # of a request: a config.json has a few KiB
+MAX_DOCUMENT_BYTES: Final = 1 << 20  # of a request: a config.json has a few KiB
+DEPTH_FIELDS: Final = ("num_hidden_layers", "n_layer", "num_layers")  # as configurations call it
 
 _Count = Annotated[int, Field(ge=1, le=2**24)]
 
@@ -43,7 +44,10 @@ class EngineQuestion(Wire):
 
 
 class TraceRequest(Wire):
-    """One model, one micro-batch, and the engine that trains it."""
+    """One model, one micro-batch, and the engine that trains it.
+
+    Without an engine the layers are measured alone, on models of 2, 3 and 4 of them.
+    """
 
     model: dict[str, Any] | None = None
     factory: Factory | None = None
@@ -52,7 +56,7 @@ class TraceRequest(Wire):
     precision: Precision
     attention: Attention = Attention.SDPA
     checkpointing: ActivationCheckpointing = ActivationCheckpointing.NONE
-    engine: EngineQuestion
+    engine: EngineQuestion | None = None
 
 
 class TracedTerm(Wire):
@@ -79,10 +83,39 @@ class EngineTrace(Wire):
     config: dict[str, Any]
 
 
+class TracedPart(Wire):
+    """What a layer, or all that is not a layer, holds beside weights and gradients.
+
+    ``parameters`` are elements, in the order in which backward hands gradients over. ``peaks[k]``
+    is the highest count while ``k`` of them have been handed over, ``handing[k]`` the count at the
+    moment when the next one is.
+    """
+
+    kept_bytes: int
+    forward_peak_bytes: int
+    parameters: tuple[int, ...]
+    peaks: tuple[int, ...]
+    handing: tuple[int, ...]
+
+
+class LayersTrace(Wire):
+    """Coefficients from which a model of any depth is put together.
+
+    The first ``head_parameters`` of ``ends`` come before the layers in backward. ``error`` is how
+    far the highest count of a model of 4 layers is from what those of 2 and 3 say, relative.
+    """
+
+    layer: TracedPart
+    ends: TracedPart
+    head_parameters: int
+    error: float
+
+
 class TraceAnswer(Wire):
     """The result, or why there is none. ``versions`` are those of the libraries that were run."""
 
     engine: EngineTrace | None = None
+    layers: LayersTrace | None = None
     versions: dict[str, str] = Field(default_factory=dict)
     seconds: float = 0.0
     cached: bool = False

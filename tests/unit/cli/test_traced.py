@@ -7,7 +7,7 @@ import yaml
 
 from frenzy import offline
 from frenzy_marp.adapters.tracing import TraceFailed
-from frenzy_shared.messages.trace import EngineTrace
+from frenzy_shared.messages.trace import EngineTrace, LayersTrace
 
 ENGINE = {
     "parameters": 4242,
@@ -29,6 +29,24 @@ ENGINE = {
     ],
     "config": {"zero_optimization": {"reduce_bucket_size": 1000}},
 }
+LAYERS = {
+    "layer": {
+        "kept_bytes": 1000,
+        "forward_peak_bytes": 0,
+        "parameters": [10, 20],
+        "peaks": [5, 6, 7],
+        "handing": [5, 6],
+    },
+    "ends": {
+        "kept_bytes": 0,
+        "forward_peak_bytes": 50_000,
+        "parameters": [40, 100],
+        "peaks": [9, 9, 9],
+        "handing": [9, 9],
+    },
+    "head_parameters": 1,
+    "error": 0.0,
+}
 MIXTURE = {
     "model_type": "mixtral",
     "hidden_size": 64,
@@ -49,6 +67,10 @@ def asked(monkeypatch):
         def engine(self, request):
             found.append((request, self.allow_code))
             return EngineTrace.model_validate(ENGINE)
+
+        def layers(self, request):
+            found.append((request, self.allow_code))
+            return LayersTrace.model_validate(LAYERS)
 
     monkeypatch.setattr(offline, "Tracer", Tracer)
     return found
@@ -76,7 +98,6 @@ def test_the_planners_own_configuration_is_traced(estimate, asked):
     assert found["memory"]["mode"] == "traced"
     assert found["memory"]["moment"] == "backward"
     assert found["memory"]["allocated"]["expected"] == 900
-    assert found["frenzy_2024_bytes"] is None
     assert [moment["moment"] for moment in found["moments"]] == ["initialisation", "backward"]
 
 
@@ -127,10 +148,30 @@ def test_a_factory_of_the_user_is_traced_without_asking(cli, asked, tmp_path, mo
     assert "frenzy-2024" not in result.out
 
 
+def test_a_model_is_put_together_from_one_layer(estimate, asked, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**MIXTURE, "num_hidden_layers": 5}))
+    found = estimate(str(config), "--mode", "traced-layers", "--zero", "1", "--gpus", "2")
+    assert asked[0][0].engine is None
+    assert found["parameters"] == 40 + 100 + 5 * 30
+    assert found["memory"]["mode"] == "traced-layers"
+    assert found["memory"]["moment"] == "the loss"
+    terms = {term["name"]: term["size_bytes"] for term in found["memory"]["terms"]}
+    assert terms["activations (traced)"] == 5 * 1000 + 50_000
+    assert found["plan"]["reduce_bucket_elements"] == 30
+
+
+def test_a_factory_has_no_other_depth(cli, asked):
+    result = cli("estimate", "mine:make", "--mode", "traced-layers")
+    assert result.code == 1
+    assert "--mode traced" in result.err
+    assert asked == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("gpt2", "--mode", "guessed"), "one of: analytical, traced"),
+        (("gpt2", "--mode", "guessed"), "one of: analytical, traced, traced-layers"),
         (("mine:make", "--mode", "analytical"), "--mode traced"),
     ],
 )

@@ -4,13 +4,13 @@ import importlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from frenzy_shared.catalog.models import architecture_from_config
 from frenzy_shared.errors import InvalidModelConfig
-from frenzy_shared.messages.trace import Factory, TraceRequest
+from frenzy_shared.messages.trace import DEPTH_FIELDS, Factory, TraceRequest
 from frenzy_trainer.errors import RankFailure
 from frenzy_trainer.model import (
     DTYPES,
@@ -19,6 +19,8 @@ from frenzy_trainer.model import (
     enable_checkpointing,
     without_randomness,
 )
+
+_BY_LAYER: Final = ("layer_types",)  # lists with an entry a layer: the library's default instead
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,23 @@ class ModelSource:
             seed=0,
         )
         return model
+
+    def with_depth(self, layers: int) -> "ModelSource":
+        """Return the source of the same model with another number of layers.
+
+        Raises:
+            InvalidModelConfig: its layers are not a number of its configuration.
+        """
+        config = self.request.model or {}
+        names = [name for name in DEPTH_FIELDS if name in config]
+        if not names:
+            raise InvalidModelConfig(
+                f"model: none of {', '.join(DEPTH_FIELDS)} says how many layers it has",
+                suggestions=["trace the engine instead: it takes the module as it is"],
+            )
+        changed = {name: value for name, value in config.items() if name not in _BY_LAYER}
+        changed |= dict.fromkeys(names, layers)
+        return ModelSource(self.request.model_copy(update={"model": changed}))
 
     def tokens(self) -> torch.Tensor:
         """Return one micro-batch, as ``input_ids`` and ``labels``."""

@@ -62,10 +62,16 @@ def _answer(request: TraceRequest) -> TraceAnswer:
 
 def _traced(request: TraceRequest) -> TraceAnswer:
     os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1")
-    from frenzy_trainer.trace.engine import trace_engine  # noqa: PLC0415 - same
     from frenzy_trainer.trace.models import ModelSource  # noqa: PLC0415 - imports torch
 
-    return TraceAnswer(engine=trace_engine(ModelSource(request), request.engine))
+    source = ModelSource(request)
+    if request.engine is None:
+        from frenzy_trainer.trace.layers import trace_layers  # noqa: PLC0415 - imports torch
+
+        return TraceAnswer(layers=trace_layers(source))
+    from frenzy_trainer.trace.engine import trace_engine  # noqa: PLC0415 - imports torch
+
+    return TraceAnswer(engine=trace_engine(source, request.engine))
 
 
 if __name__ == "__main__":

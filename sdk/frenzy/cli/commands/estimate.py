@@ -61,7 +61,8 @@ def estimate(
     mode: Annotated[
         str | None,
         typer.Option(
-            help="analytical, or traced: in DeepSpeed's engine, with tensors without contents. "
+            help="analytical; traced: in DeepSpeed's engine, with tensors without contents; "
+            "traced-layers: one layer so, the rest by formula. "
             "Of --cases: frenzy-2024, analytical or learned. [default: analytical]"
         ),
     ] = None,
@@ -153,8 +154,8 @@ def _computed(request: EstimateRequest, mode: str, factory: Factory | None) -> E
     needs_numpy("estimate")
     from frenzy import offline  # noqa: PLC0415 - needs numpy, which the bare client lacks
 
-    if mode == "traced":
-        return offline.traced_estimate(request, factory)
+    if mode in traced.TRACED:
+        return offline.traced_estimate(request, factory, mode)
     return offline.estimate(request)
 
 

@@ -5,28 +5,33 @@ asks for; ZeRO-3 gathers a bucket ahead there, which is added.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from frenzy_marp.adapters.tracing import Tracer
 from frenzy_marp.core.breakdown import Breakdown, exact_plan, measured_breakdown, pinned_plan
 from frenzy_marp.core.deepspeed_config import deepspeed_config, unsized_config
 from frenzy_marp.core.memory.blocks import element_bytes
-from frenzy_marp.core.memory.predictor import Peak
+from frenzy_marp.core.memory.coefficients import Coefficients, Part
+from frenzy_marp.core.memory.predictor import Peak, Sharding
 from frenzy_shared.catalog.gpus import GpuModel
 from frenzy_shared.catalog.models import resolve_model
 from frenzy_shared.domain.model import Attention, Family
 from frenzy_shared.domain.plan import MemoryTerm, ParallelismPlan
-from frenzy_shared.errors import InvalidModelConfig
+from frenzy_shared.errors import InvalidModelConfig, InvalidSpec
 from frenzy_shared.messages.setup import DEFAULT_SEQUENCE_LENGTH, pins_of, training_setup
 from frenzy_shared.messages.spec import JobSpec
 from frenzy_shared.messages.trace import (
+    DEPTH_FIELDS,
     EngineQuestion,
     Factory,
+    LayersTrace,
     TracedMoment,
+    TracedPart,
     TraceRequest,
 )
 
-MODE: Final = "traced"
+ENGINE_MODE: Final = "traced"
+LAYERS_MODE: Final = "traced-layers"
 _INITIALISATION: Final = "initialisation"  # nothing is gathered yet
 
 
@@ -54,7 +59,84 @@ def trace_estimate(
     cuda = gpu is None or not gpu.emulated
     if cuda:
         config["optimizer"]["params"]["foreach"] = True
-    request = TraceRequest(
+    steps: Literal[1, 2] = 1 if spec.max_steps == 1 else 2
+    question = EngineQuestion(config=config, ranks=plan.world_size, steps=steps)
+    request = _request(spec, plan, factory, question)
+    engine = tracer.engine(request)
+    bucket = int(engine.config["zero_optimization"]["reduce_bucket_size"])
+    plan = replace(plan, reduce_bucket_elements=bucket)
+    ahead = _gathered_ahead(plan) if cuda else 0
+    moments = tuple(_peak(moment, ahead) for moment in engine.moments)
+    return TracedEstimate(
+        found=measured_breakdown(moments, plan, gpu, ENGINE_MODE),
+        parameters=engine.parameters,
+        sequence_length=request.sequence_length,
+        attention=request.attention,
+    )
+
+
+def compose_estimate(
+    tracer: Tracer, spec: JobSpec, gpu: GpuModel | None, factory: Factory | None = None
+) -> TracedEstimate:
+    """Put a model of any depth together from a trace of one layer, and add states by formula.
+
+    Raises:
+        FrenzyError: as ``trace_estimate``; the depth is not a number of a configuration; or
+            ZeRO-3 on several GPUs, which gathers weights inside a layer.
+    """
+    if factory is not None:
+        raise InvalidSpec(
+            f"{factory.target} makes a module as it is, not one of another depth",
+            suggestions=["use --mode traced"],
+        )
+    plan, _ = _planned(spec, gpu, known=True)
+    request = _request(spec, plan, None, None)
+    coefficients = coefficients_of(tracer.layers(request))
+    model = request.model or {}
+    layers = next(int(model[name]) for name in DEPTH_FIELDS if name in model)
+    if not plan.reduce_bucket_elements:
+        layer = sum(coefficients.layer.parameters)
+        plan = replace(plan, reduce_bucket_elements=layer + layer % 2)
+    sharding = Sharding(
+        stage=plan.zero_stage,
+        ranks=plan.data,
+        accumulates=plan.gradient_accumulation_steps > 1,
+        cuda=gpu is None or not gpu.emulated,
+    )
+    moments = coefficients.peaks(
+        layers,
+        sharding,
+        element=element_bytes(plan.precision),
+        bucket=plan.reduce_bucket_elements,
+    )
+    return TracedEstimate(
+        found=measured_breakdown(tuple(moments), plan, gpu, LAYERS_MODE),
+        parameters=coefficients.parameters(layers),
+        sequence_length=request.sequence_length,
+        attention=request.attention,
+    )
+
+
+def coefficients_of(trace: LayersTrace) -> Coefficients:
+    """Return the coefficients that a trace found."""
+    return Coefficients(
+        layer=_part(trace.layer), ends=_part(trace.ends), head=trace.head_parameters
+    )
+
+
+def _part(part: TracedPart) -> Part:
+    return Part(
+        kept=part.kept_bytes,
+        forward_peak=part.forward_peak_bytes,
+        points=part.peaks + part.handing,
+        parameters=part.parameters,
+    )
+
+
+def _request(
+    spec: JobSpec, plan: ParallelismPlan, factory: Factory | None, engine: EngineQuestion | None
+) -> TraceRequest:
+    return TraceRequest(
         model=resolve_model(spec.model or {}) if factory is None else None,
         factory=factory,
         sequence_length=_length(spec, known=factory is None),
@@ -62,20 +144,7 @@ def trace_estimate(
         precision=plan.precision,
         attention=Attention(spec.attention),
         checkpointing=plan.activation_checkpointing,
-        engine=EngineQuestion(
-            config=config, ranks=plan.world_size, steps=1 if spec.max_steps == 1 else 2
-        ),
-    )
-    engine = tracer.engine(request)
-    bucket = int(engine.config["zero_optimization"]["reduce_bucket_size"])
-    plan = replace(plan, reduce_bucket_elements=bucket)
-    ahead = _gathered_ahead(plan) if cuda else 0
-    moments = tuple(_peak(moment, ahead) for moment in engine.moments)
-    return TracedEstimate(
-        found=measured_breakdown(moments, plan, gpu, MODE),
-        parameters=engine.parameters,
-        sequence_length=request.sequence_length,
-        attention=request.attention,
+        engine=engine,
     )
 
 
@@ -100,8 +169,9 @@ def _length(spec: JobSpec, *, known: bool) -> int:
     if spec.sequence_length is not None:
         return spec.sequence_length
     longest = resolve_model(spec.model or {}).get("max_position_embeddings") if known else None
-    usable = isinstance(longest, int) and longest > 1
-    return min(longest, DEFAULT_SEQUENCE_LENGTH) if usable else DEFAULT_SEQUENCE_LENGTH
+    if isinstance(longest, int) and longest > 1:
+        return min(longest, DEFAULT_SEQUENCE_LENGTH)
+    return DEFAULT_SEQUENCE_LENGTH
 
 
 def _gathered_ahead(plan: ParallelismPlan) -> int:

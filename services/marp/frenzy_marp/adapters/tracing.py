@@ -11,7 +11,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from frenzy_shared.errors import FrenzyError
-from frenzy_shared.messages.trace import EngineTrace, TraceAnswer, TraceRequest
+from frenzy_shared.messages.trace import EngineTrace, LayersTrace, TraceAnswer, TraceRequest
 from frenzy_shared.units import GIB
 
 _GRACE_S: Final = 15  # to start, and to stop the trace itself
@@ -46,6 +46,17 @@ class Tracer:
         if answer.engine is None:
             raise TraceFailed(answer.error or "no result", suggestions=answer.suggestions)
         return answer.engine
+
+    def layers(self, request: TraceRequest) -> LayersTrace:
+        """Return what one layer and the ends of a model hold; ``request`` names no engine.
+
+        Raises:
+            TraceFailed: as ``engine``.
+        """
+        answer = self._answer(request)
+        if answer.layers is None:
+            raise TraceFailed(answer.error or "no result", suggestions=answer.suggestions)
+        return answer.layers
 
     def _answer(self, request: TraceRequest) -> TraceAnswer:
         limits = ("--seconds", str(self.seconds), "--memory", str(self.memory_bytes))
