@@ -6,14 +6,16 @@ the policy stops jobs; ``ANY`` serves everybody up to the limits, and keeps idle
 still wait are owed. What a job holds already it may keep, even above a limit that came later.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from frenzy_shared.domain.ids import ProjectName
 from frenzy_shared.domain.plan import ResourcePlan
 from frenzy_shared.domain.project import Project
+
+# A waiting job of an owner: its project, its plans, and which of them the cluster could serve.
+Wish = tuple[ProjectName, Iterable[ResourcePlan], Callable[[ResourcePlan], bool]]
 
 
 class Round(StrEnum):
@@ -36,47 +38,45 @@ class Ledger:
     """What projects hold, by kind. A cycle edits its own copy as it hands out."""
 
     def __init__(self, projects: Iterable[Project] = (), held: Iterable[Holding] = ()) -> None:
-        self._projects = {project.name: project for project in projects}
-        self._use: dict[ProjectName, dict[str, int]] = {}
-        self._jobs: dict[ProjectName, int] = defaultdict(int)
+        self._accounts = {project.name: _Account(project) for project in projects}
         self._owed: dict[tuple[ProjectName, str], int] = {}
+        self.free_for_all = not self._accounts  # there is nothing to check: nobody has a quota
         for holding in held:
-            self._add(holding.project, holding.kind, holding.count)
-            self._jobs[holding.project] += 1
-
-    @property
-    def free_for_all(self) -> bool:
-        """Tell whether there is nothing to check: no project has a quota."""
-        return not self._projects
+            self._account(holding.project).add(holding.kind, holding.count, jobs=1)
 
     @property
     def rounds(self) -> tuple[Round, ...]:
         """Return the rounds in which to hand out."""
-        shared = any(project.has_share for project in self._projects.values())
+        shared = any(account.owns for account in self._accounts.values())
         return (Round.OWN, Round.ANY) if shared else (Round.ANY,)
 
     def copy(self) -> "Ledger":
         """Return a ledger that can be edited without touching this one."""
-        twin = Ledger(self._projects.values())
-        twin._use = {project: dict(kinds) for project, kinds in self._use.items()}
-        twin._jobs = self._jobs.copy()
+        twin = Ledger()
+        twin._accounts = {name: account.copy() for name, account in self._accounts.items()}
+        twin.free_for_all = self.free_for_all
         return twin
 
     def use(self, project: ProjectName, kind: str) -> int:
         """Return the devices of a kind that a project holds."""
-        return self._use.get(project, {}).get(kind, 0)
+        return self._account(project).use.get(kind, 0)
+
+    def owns(self, project: ProjectName) -> bool:
+        """Tell whether a project has a share of its own."""
+        account = self._accounts.get(project)
+        return account is not None and account.owns
 
     def borrows(self, project: ProjectName, kind: str) -> bool:
         """Tell whether owners could ask a project to give devices of a kind back."""
         if Round.OWN not in self.rounds or not self.use(project, kind):
             return False
-        return self._own_left(project, kind) < 0
+        return self._account(project).own_left(kind) < 0
 
     def fits(
         self, project: ProjectName, plan: ResourcePlan, held: ResourcePlan | None = None
     ) -> bool:
         """Tell whether the limits allow a plan in place of ``held``."""
-        return not self._limit_hit(project, plan, held)
+        return self.free_for_all or not self._account(project).is_over(plan, held)
 
     def permits(
         self,
@@ -92,49 +92,54 @@ class Ledger:
         ``free`` counts devices of the plan's kind that could be handed out now, those of ``held``
         not among them.
         """
-        if not self._projects:
+        if self.free_for_all:
             return True
-        if self._limit_hit(project, plan, held):
+        account = self._account(project)
+        if account.is_over(plan, held):
             return False
-        own = self._is_own(project, plan, held)
-        if own or turn is Round.OWN:
-            return own
-        more = _change(plan, held, plan.kind)
-        return free - more >= self._owed_to_others(project, plan.kind) or more <= 0
+        if account.is_own(plan, held):
+            return True
+        if turn is Round.OWN or not self._owed:
+            return turn is Round.ANY
+        more = plan.device_count - _same(held, plan.kind)
+        return more <= 0 or free - more >= self._owed_to_others(project, plan.kind)
 
     def charge(
         self, project: ProjectName, plan: ResourcePlan | None, held: ResourcePlan | None = None
     ) -> None:
         """Book that a job has ``plan`` now, and no longer ``held``; None: no devices."""
-        if not self._projects:
+        if self.free_for_all:
             return
+        account = self._account(project)
         if held is not None:
-            self._add(project, held.kind, -held.device_count)
+            account.add(held.kind, -held.device_count, jobs=-1)
         if plan is not None:
-            self._add(project, plan.kind, plan.device_count)
-        self._jobs[project] += (plan is not None) - (held is not None)
+            account.add(plan.kind, plan.device_count, jobs=1)
 
-    def owe(self, waiting: Iterable[tuple[ProjectName, Iterable[ResourcePlan]]]) -> None:
-        """Note what owners are owed after their round, by the jobs of theirs that still wait.
-
-        ``waiting`` has each job's plans that the cluster could ever serve.
-        """
-        wanted: dict[tuple[ProjectName, str], int] = defaultdict(int)
-        for project, plans in waiting:
+    def owe(self, waiting: Iterable[Wish]) -> None:
+        """Note what owners are owed after their round, by the jobs of theirs that still wait."""
+        self._owed = {}
+        left: dict[tuple[ProjectName, str], int] = {}
+        for project, plans, could_be in waiting:
+            account = self._account(project)
             widest: dict[str, int] = {}
             for plan in plans:
-                if self._is_own(project, plan, None) and not self._limit_hit(project, plan, None):
-                    widest[plan.kind] = max(widest.get(plan.kind, 0), plan.device_count)
+                kind, count = plan.kind, plan.device_count
+                if (project, kind) not in left:
+                    left[project, kind] = max(account.own_left(kind), 0)
+                unclaimed = left[project, kind] - self._owed.get((project, kind), 0)
+                wanted = unclaimed > 0 and widest.get(kind, 0) < count <= left[project, kind]
+                if wanted and not account.is_over(plan, None) and could_be(plan):
+                    widest[kind] = count
             for kind, count in widest.items():
-                wanted[project, kind] += count
-        self._owed = {
-            (project, kind): min(count, max(self._own_left(project, kind), 0))
-            for (project, kind), count in wanted.items()
-        }
+                owed = self._owed.get((project, kind), 0)
+                self._owed[project, kind] = min(owed + count, left[project, kind])
 
     def exceeded(self, project: ProjectName, plans: Iterable[ResourcePlan]) -> str:
         """Say which limit keeps a job from all of its plans; "" when some plan is within them."""
-        hits = [(plan.device_count, self._limit_hit(project, plan, None)) for plan in plans]
+        if self.free_for_all:
+            return ""
+        hits = [(plan.device_count, self._account(project).hit(plan)) for plan in plans]
         if not hits or not all(text for _, text in hits):
             return ""
         return f"project {project} {min(hits)[1]}"
@@ -152,56 +157,11 @@ class Ledger:
             f"{idle} x {plan.kind} are idle but kept for their owners: project {', '.join(owners)}"
         )
 
-    # -- inside -------------------------------------------------------------------------------
-
-    def _add(self, project: ProjectName, kind: str, count: int) -> None:
-        kinds = self._use.setdefault(project, {})
-        kinds[kind] = kinds.get(kind, 0) + count
-
-    def _limit_hit(
-        self, project: ProjectName, plan: ResourcePlan, held: ResourcePlan | None
-    ) -> str:
-        """Return the limit that a plan would exceed, in words; "" when there is none."""
-        record = self._projects.get(project)
-        if record is None:
-            return ""
-        running, most = self._jobs[project], record.max_running_jobs
-        if held is None and most is not None and running >= most:
-            return f"runs {running} jobs; its quota is {most}"
-        for kind, limit in ((plan.kind, _limit(record, plan.kind)), ("", record.devices.limit)):
-            more = _change(plan, held, kind)
-            used = self._used(project, kind)
-            if limit is not None and more > 0 and used + more > limit:
-                what = f" x {kind}" if kind else " GPUs"
-                return f"uses {used} of at most {limit}{what}; plan {plan.id} needs {more} more"
-        return ""
-
-    def _is_own(self, project: ProjectName, plan: ResourcePlan, held: ResourcePlan | None) -> bool:
-        """Tell whether the project holds nothing borrowed of the plan's kind with it."""
-        shares = self._shares(project, plan.kind)
-        return bool(shares) and all(
-            self._used(project, kind) + _change(plan, held, kind) <= share
-            for kind, share in shares.items()
-        )
-
-    def _own_left(self, project: ProjectName, kind: str) -> int:
-        """Return how many devices of a kind are the project's own and not used; -n: n borrowed."""
-        shares = self._shares(project, kind)
-        left = [share - self._used(project, which) for which, share in shares.items()]
-        return min(left, default=-self._used(project, kind))
-
-    def _shares(self, project: ProjectName, kind: str) -> dict[str, int]:
-        """Return what is the project's own of a kind, and for "" of all kinds together."""
-        record = self._projects.get(project)
-        if record is None:
-            return {}
-        shares = {kind: _share(record, kind), "": record.devices.nominal}
-        return {which: share for which, share in shares.items() if share is not None}
-
-    def _used(self, project: ProjectName, kind: str) -> int:
-        """Return the devices of a kind that a project holds; of all kinds for ""."""
-        kinds = self._use.get(project, {})
-        return kinds.get(kind, 0) if kind else sum(kinds.values())
+    def _account(self, project: ProjectName) -> "_Account":
+        account = self._accounts.get(project)
+        if account is None:
+            account = self._accounts[project] = _Account(Project(name=project))
+        return account
 
     def _owed_to_others(self, project: ProjectName, kind: str) -> int:
         return sum(
@@ -211,15 +171,81 @@ class Ledger:
         )
 
 
-def _change(plan: ResourcePlan, held: ResourcePlan | None, kind: str) -> int:
-    """Return by how many devices of a kind a job grows; of all kinds for ""."""
-    before = held.device_count if held is not None and kind in ("", held.kind) else 0
-    return plan.device_count - before
+@dataclass(slots=True)
+class _Account:
+    """What one project holds, beside what it may."""
+
+    project: Project
+    use: dict[str, int] = field(default_factory=dict[str, int])
+    total: int = 0  # devices of all kinds
+    jobs: int = 0
+    owns: bool = field(init=False)  # any devices at all
+
+    def __post_init__(self) -> None:
+        self.owns = self.project.has_share
+
+    def copy(self) -> "_Account":
+        return _Account(self.project, dict(self.use), self.total, self.jobs)
+
+    def add(self, kind: str, count: int, *, jobs: int) -> None:
+        self.use[kind] = self.use.get(kind, 0) + count
+        self.total += count
+        self.jobs += jobs
+
+    def is_over(self, plan: ResourcePlan, held: ResourcePlan | None) -> bool:
+        """Tell whether a plan in place of ``held`` would exceed a limit."""
+        project = self.project
+        most, limit = project.max_running_jobs, project.devices.limit
+        if most is not None and held is None and self.jobs >= most:
+            return True
+        more = plan.device_count - (held.device_count if held is not None else 0)
+        if limit is not None and more > 0 and self.total + more > limit:
+            return True
+        own = project.kinds.get(plan.kind)
+        if own is None or own.limit is None:
+            return False
+        more = plan.device_count - _same(held, plan.kind)
+        return more > 0 and self.use.get(plan.kind, 0) + more > own.limit
+
+    def is_own(self, plan: ResourcePlan, held: ResourcePlan | None) -> bool:
+        """Tell whether with a plan in place of ``held`` nothing of its kind is borrowed."""
+        if not self.owns:
+            return False
+        nominal, own = self.project.devices.nominal, self.project.kinds.get(plan.kind)
+        share = own.nominal if own is not None else None
+        if nominal is None and share is None:
+            return False
+        more = plan.device_count - (held.device_count if held is not None else 0)
+        if nominal is not None and self.total + more > nominal:
+            return False
+        used = self.use.get(plan.kind, 0) + plan.device_count - _same(held, plan.kind)
+        return share is None or used <= share
+
+    def own_left(self, kind: str) -> int:
+        """Return how many devices of a kind are its own and not used; -n when n are borrowed."""
+        used, own = self.use.get(kind, 0), self.project.kinds.get(kind)
+        left: list[int] = []
+        if self.project.devices.nominal is not None:
+            left.append(self.project.devices.nominal - self.total)
+        if own is not None and own.nominal is not None:
+            left.append(own.nominal - used)
+        return min(left, default=-used)
+
+    def hit(self, plan: ResourcePlan) -> str:
+        """Return the limit that a plan would exceed, in words; "" when there is none."""
+        if not self.is_over(plan, None):
+            return ""
+        most = self.project.max_running_jobs
+        if most is not None and self.jobs >= most:
+            return f"runs {self.jobs} jobs; its quota is {most}"
+        used, own = self.use.get(plan.kind, 0), self.project.kinds.get(plan.kind)
+        limit, what = (own.limit if own is not None else None), f" x {plan.kind}"
+        if limit is None or used + plan.device_count <= limit:
+            used, limit, what = self.total, self.project.devices.limit, " GPUs"
+        needs = f"plan {plan.id} needs {plan.device_count} more"
+        return f"uses {used} of at most {limit}{what}; {needs}"
 
 
-def _limit(project: Project, kind: str) -> int | None:
-    return project.kinds[kind].limit if kind in project.kinds else None
-
-
-def _share(project: Project, kind: str) -> int | None:
-    return project.kinds[kind].nominal if kind in project.kinds else None
+def _same(held: ResourcePlan | None, kind: str) -> int:
+    """Return how many devices of a kind a job gives up with ``held``."""
+    return held.device_count if held is not None and held.kind == kind else 0

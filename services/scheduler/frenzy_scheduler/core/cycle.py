@@ -15,8 +15,9 @@ from frenzy_scheduler.core.decisions import (
     Strategy,
     View,
 )
+from frenzy_scheduler.core.policies.has import could_fit
 from frenzy_scheduler.core.precedence import keeping_precedence
-from frenzy_scheduler.core.reach import in_line, possible
+from frenzy_scheduler.core.reach import in_line, permitted, possible
 from frenzy_scheduler.core.snapshot import Snapshot, Statement
 from frenzy_shared.domain.ids import JobId
 
@@ -74,13 +75,15 @@ class _OneByOne:
     def _hand_out(self, eligible: Sequence[QueuedJob]) -> None:
         head: JobId | None = None
         idle, strict = self._after.idle_by_kind, self._policy.strict
-        for job in in_line(eligible, self._places, self._ledger, self._after):
+        for job, turn in in_line(eligible, self._places, self._ledger, self._after):
             if head is not None:
                 self._behind[job.id] = head
             elif not idle and not strict:
                 return
-            elif job.plans and not self._try(job) and strict:
-                head = job.id
+            elif strict or self._ledger.free_for_all or could_fit(job.plans, self._after):
+                allowed = permitted(job, turn, self._ledger, self._after, idle=not strict)
+                if allowed.plans and not self._try(allowed) and strict:
+                    head = job.id
 
     def _try(self, job: QueuedJob) -> bool:
         placement = self._policy.place(job, self._after.within(job.nodes))

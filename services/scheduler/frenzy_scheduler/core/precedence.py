@@ -19,7 +19,8 @@ def keeping_precedence(policy: Allocator, view: View) -> Mapping[JobId, Resource
     """
     kept: dict[JobId, ResourcePlan] = {}
     targets = policy.allocate(view)
-    lowest = min((job.priority for job in (*view.queue, *view.running)), default=0)
+    everybody: list[QueuedJob | RunningJob] = [*view.queue, *view.running]
+    lowest = min((job.priority for job in everybody), default=0)
     if not policy.preemptive or all(job.priority == lowest for job in view.running):
         return targets  # nobody's priority could be wronged
     while wronged := dict(_wronged(view, targets)):

@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from frenzy_scheduler.core.admission import Ledger, Round
 from frenzy_scheduler.core.decisions import QueuedJob, RunningJob
@@ -30,42 +31,45 @@ def possible(job: QueuedJob, snapshot: Snapshot, running: Sequence[RunningJob] =
 
 def in_line(
     ordered: Sequence[QueuedJob], placed: Container[JobId], ledger: Ledger, snapshot: Snapshot
-) -> Iterator[QueuedJob]:
-    """Yield the jobs that are not placed yet, with only those plans that quotas allow now.
+) -> Iterator[tuple[QueuedJob, Round]]:
+    """Yield the jobs that are not placed yet: owners, for their own shares, and then everybody.
 
-    Owners come first, from their own shares; then everybody. ``ledger`` and ``snapshot`` change
-    while the caller hands out.
+    ``ledger`` and ``snapshot`` change while the caller hands out.
     """
     for turn in ledger.rounds:
         for job in ordered:
-            if job.id not in placed:
-                yield _permitted(job, turn, ledger, snapshot)
+            if job.id not in placed and (turn is Round.ANY or ledger.owns(job.project)):
+                yield job, turn
         if turn is Round.OWN:
             owe(ledger, (job for job in ordered if job.id not in placed), snapshot)
 
 
-def _permitted(job: QueuedJob, turn: Round, ledger: Ledger, snapshot: Snapshot) -> QueuedJob:
+def permitted(
+    job: QueuedJob, turn: Round, ledger: Ledger, snapshot: Snapshot, *, idle: bool
+) -> QueuedJob:
+    """Return the job with only those plans that quotas allow now; ``idle``: and that may fit."""
     if ledger.free_for_all:
         return job
-    plans = (
-        plan
-        for plan in job.plans
-        if ledger.permits(job.project, plan, turn, free=snapshot.idle(plan.kind))
-    )
+    plans: list[ResourcePlan] = []
+    for plan in job.plans:
+        free = snapshot.idle(plan.kind)
+        fits = not idle or plan.device_count <= free
+        if fits and ledger.permits(job.project, plan, turn, free=free):
+            plans.append(plan)
     return replace(job, plans=tuple(plans))
 
 
 def owe(ledger: Ledger, waiting: Iterable[QueuedJob], snapshot: Snapshot) -> None:
     """Note in the ledger what owners among ``waiting`` jobs are owed of what the cluster has."""
     if not ledger.free_for_all:
-        ledger.owe((job.project, _reachable(job, snapshot)) for job in waiting)
+        ledger.owe(
+            (job.project, job.plans, partial(_could_be, snapshot.within(job.nodes)))
+            for job in waiting
+            if ledger.owns(job.project)
+        )
 
 
-def _reachable(job: QueuedJob, snapshot: Snapshot) -> list[ResourcePlan]:
-    there = snapshot.within(job.nodes)
-    return [
-        plan
-        for plan in job.plans
-        if plan.device_count
-        <= (there.largest_node(plan.kind) if plan.single_node else there.total(plan.kind))
-    ]
+def _could_be(there: Snapshot, plan: ResourcePlan) -> bool:
+    """Tell whether the nodes have enough devices for a plan, idle or not."""
+    most = there.largest_node if plan.single_node else there.total
+    return plan.device_count <= most(plan.kind)

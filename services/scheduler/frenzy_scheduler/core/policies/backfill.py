@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from frenzy_scheduler.core.decisions import QueuedJob, RunningJob, View, seconds_left
 from frenzy_scheduler.core.policies.has import best_fit, by_turn, plan_order
-from frenzy_scheduler.core.reach import in_line
+from frenzy_scheduler.core.reach import in_line, permitted
 from frenzy_scheduler.core.snapshot import Snapshot, Statement
 from frenzy_shared.domain.ids import JobId
 from frenzy_shared.domain.plan import ResourcePlan
@@ -38,7 +38,8 @@ class Backfill:
         snapshot = view.snapshot.copy()
         reservation: Reservation | None = None
         ledger = view.ledger.copy()
-        for job in in_line(by_turn(view.queue), chosen, ledger, snapshot):
+        for one, turn in in_line(by_turn(view.queue), chosen, ledger, snapshot):
+            job = permitted(one, turn, ledger, snapshot, idle=False)
             plan = _first_harmless(job, snapshot, reservation)
             if plan is not None:
                 chosen[job.id] = plan
