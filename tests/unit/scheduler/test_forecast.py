@@ -8,14 +8,21 @@ from tests.support.questions import NOON, a_question, running_on
 from tests.support.simulation import a_plan, waiting
 
 from frenzy_scheduler.core.admission import Ledger
-from frenzy_scheduler.core.forecast import Assumptions, Band, band, forecast
+from frenzy_scheduler.core.forecast import Assumptions, Band, Blur, band, forecast
 from frenzy_scheduler.core.future import Arrivals, Budget, Future, Present, Window
 from frenzy_scheduler.core.luck import Luck
 from frenzy_shared.domain.placement import Unplaceable
 
 ONE, TWO = a_plan("p1", "rtx", 1, 1.0), a_plan("p2", "rtx", 2, 1.0)
+EXACT = Blur(0.0)
 SURE = Assumptions(
-    sigma=0.0, early_end_share=0.0, spread=0.0, measured_spread=0.0, elastic_spread=0.0
+    sigma=0.0,
+    early_end_share=0.0,
+    steady=EXACT,
+    measured=EXACT,
+    elastic_start=EXACT,
+    elastic_end=EXACT,
+    elastic_running=EXACT,
 )
 
 
@@ -154,7 +161,27 @@ def test_luck_covers_what_may_happen_with_few_draws():
 
 
 def test_a_band_interpolates_and_infinity_is_none():
-    assert band([10.0] * 4, 0.0) == Band(p50_s=10.0, p90_s=10.0)
-    assert band([10.0, 20.0], 0.0).p50_s == 15.0
-    assert band([10.0, 20.0, inf], 0.0) == Band(p50_s=20.0, p90_s=None)
-    assert band([100.0], 0.3).p90_s > 130
+    assert band([10.0] * 4, EXACT) == Band(p50_s=10.0, p90_s=10.0)
+    assert band([10.0, 20.0], EXACT).p50_s == 15.0
+    assert band([10.0, 20.0, inf], EXACT) == Band(p50_s=20.0, p90_s=None)
+    assert band([100.0], Blur(0.3)).p90_s > 130
+    assert band([100.0], Blur(0.0, delay=1.5)).p50_s == 150.0
+
+
+def test_arrivals_far_away_come_in_bulk_and_take_as_much_of_the_cluster():
+    """Half the cluster's work arrives; a job that is stopped for it takes about twice as long."""
+    long = running_on("long", 1, ONE, "n/rtx-0", steps=20_000)
+    short = Arrivals(per_s=1 / 200, jobs=(waiting("like", 0, ONE, steps=100),))
+    here = present({"n": {"rtx": 1}}, [], [long], policy="srtf-preemptive", arrivals=short)
+    found = forecast(here, assumptions=replace(SURE, work=10**7))
+    assert found.cut_off_s is None
+    assert 30_000 < found.etas["long"].end.p50_s < 50_000
+
+
+def test_beyond_the_cut_off_time_goes_slower_instead_of_arrivals():
+    long = running_on("long", 1, ONE, "n/rtx-0", steps=20_000)
+    short = Arrivals(per_s=1 / 200, jobs=(waiting("like", 0, ONE, steps=100),))
+    here = present({"n": {"rtx": 1}}, [], [long], policy="srtf-preemptive", arrivals=short)
+    found = forecast(here, assumptions=replace(SURE, work=4_000))
+    assert found.cut_off_s < 20_000
+    assert 26_000 < found.etas["long"].end.p50_s < 60_000

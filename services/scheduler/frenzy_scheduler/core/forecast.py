@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import exp, inf
 from typing import Final
 
+from frenzy_scheduler.core.decisions import RunningJob
 from frenzy_scheduler.core.future import Budget, Future, Present, Window
 from frenzy_scheduler.core.luck import Luck
 from frenzy_shared.domain.ids import JobId
@@ -20,24 +21,34 @@ _STEADY: Final = Window(share=0.03, most_s=30.0)
 _ELASTIC: Final = Window(share=0.1, most_s=120.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Blur:
+    """A log-normal cloud of sigma ``spread`` around each outcome, moved ``delay`` times later."""
+
+    spread: float
+    delay: float = 1.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumptions:
     """What forecasts take for granted, and how much they may compute.
 
     ``sigma`` is that of log(real / predicted step time), per job and plan, where nothing is
     measured yet; ``early_end_share`` the share of jobs that end before their last step.
-    Every outcome is blurred log-normally, for what few futures leave out: by ``spread``, by
-    ``measured_spread`` where a job runs at a measured speed and is not stopped, by
-    ``elastic_spread`` under a policy that stops and resizes jobs.
+    Every outcome gets a ``Blur``, for what few futures leave out: ``steady``; ``measured`` where a
+    job runs at a measured speed and is not stopped; under a policy that stops and resizes jobs,
+    where futures come out too early, one for starts and two for ends.
     At most ``futures`` are run; they may look at ``work`` jobs in all (200 ms or so on one
     core), and each at no more than its part of ``least_futures``.
     """
 
     sigma: float = 0.3
     early_end_share: float = 0.2
-    spread: float = 0.15
-    measured_spread: float = 0.05
-    elastic_spread: float = 0.5
+    steady: Blur = Blur(0.08, delay=1.05)
+    measured: Blur = Blur(0.06)
+    elastic_start: Blur = Blur(0.7, delay=1.8)
+    elastic_end: Blur = Blur(0.4, delay=1.35)
+    elastic_running: Blur = Blur(0.38, delay=1.12)
     futures: int = 16
     least_futures: int = 3
     work: int = 80_000
@@ -83,24 +94,26 @@ def forecast(present: Present, *, seed: int = 0, assumptions: Assumptions = USUA
     """
     runs = _runs(present, seed, assumptions)
     etas: dict[JobId, Eta] = {}
-    spread = assumptions.elastic_spread if present.preemptive else assumptions.spread
     for running in present.running:
         if running.plan is not None:
-            known = running.progress.step_s is not None and not present.preemptive
-            blur = assumptions.measured_spread if known else spread
+            blur = _of_running(running, present, assumptions)
             etas[running.id] = Eta(start=None, end=band(_ends(runs, running.id), blur))
+    steady = assumptions.steady
+    at_start = assumptions.elastic_start if present.preemptive else steady
+    at_end = assumptions.elastic_end if present.preemptive else steady
     for queued in present.queue:
         if queued.plans and queued.blocked is None:
             starts = [run.starts.get(queued.id, inf) for run in runs]
             ends = _ends(runs, queued.id)
-            etas[queued.id] = Eta(start=band(starts, spread), end=band(ends, spread))
+            etas[queued.id] = Eta(start=band(starts, at_start), end=band(ends, at_end))
     cut_offs = [run.cut_off_s for run in runs if run.cut_off_s is not None]
     return Forecast(etas=etas, futures=len(runs), cut_off_s=min(cut_offs, default=None))
 
 
-def band(times_s: Sequence[float], spread: float) -> Band:
-    """Return the median and the 90th percentile of a few outcomes, each blurred by ``spread``."""
-    cloud = sorted(seconds * exp(spread * z) for seconds in times_s for z in _CLOUD)
+def band(times_s: Sequence[float], blur: Blur) -> Band:
+    """Return the median and the 90th percentile of a few outcomes, each blurred."""
+    factors = [blur.delay * exp(blur.spread * z) for z in _CLOUD]
+    cloud = sorted(seconds * factor for seconds in times_s for factor in factors)
     return Band(p50_s=_quantile(cloud, 0.5), p90_s=_quantile(cloud, 0.9))
 
 
@@ -129,6 +142,12 @@ def _runs(present: Present, seed: int, assumptions: Assumptions) -> list[Future]
         used = min(each, left) - budget.left
         left -= used
     return runs
+
+
+def _of_running(job: RunningJob, present: Present, assumptions: Assumptions) -> Blur:
+    if present.preemptive:
+        return assumptions.elastic_running
+    return assumptions.steady if job.progress.step_s is None else assumptions.measured
 
 
 def _ends(runs: Sequence[Future], job: JobId) -> list[float]:

@@ -34,6 +34,8 @@ _PER_CYCLE: Final = 10  # work of a cycle beside its jobs
 _PER_BID: Final = 6  # work of a job whose plans are all weighed, as allocators do
 _FOR_THE_REST: Final = 0.3  # share of the budget that is kept for what is beyond the cut-off
 _MOST_GIVEN_AWAY: Final = 0.9  # share of the cluster that arrivals are taken to use, at most
+_BULK_S: Final = 1200.0  # under a preemptive policy, after so long two jobs arrive at once, ...
+_MOST_AT_ONCE: Final = 16.0
 _NO_JOB: Final = JobId("")
 
 
@@ -175,11 +177,11 @@ class Future:
     def _cut_off(self) -> None:
         """Forget those who would arrive, and make up for it."""
         self.cut_off_s = self._now_s
-        strangers = [one for one in self._running.values() if one.arrived]
+        strangers = [one for one in self._running.values() if one.bulk]
         given_away_s = self._given_away_s + sum(one.held_device_s(self._now_s) for one in strangers)
         share = given_away_s / max(self._devices * self._now_s, 1.0)
         self._stretch = 1 / (1 - min(share, _MOST_GIVEN_AWAY))
-        self._waiting = {job: one for job, one in self._waiting.items() if not one.arrived}
+        self._waiting = {job: one for job, one in self._waiting.items() if not one.bulk}
 
     def _told(self, at_s: float) -> float:
         """Return a moment as it is told: beyond the cut-off time goes slower."""
@@ -226,13 +228,19 @@ class Future:
             sequence=self._sequence + self._arrived,
             progress=replace(like.progress, arrived_ms=arrived_ms),
         )
-        self._waiting[new.id] = Voyage(new, self._luck, present.now_ms, arrived=True)
+        bulk = self._bulk(at_s)
+        self._waiting[new.id] = Voyage(new, self._luck, present.now_ms, bulk=bulk)
         self._plan_arrival(at_s)
 
     def _plan_arrival(self, after_s: float) -> None:
         arrivals = self._present.arrivals
         if arrivals.per_s > 0 and arrivals.jobs:
-            self._add(after_s + self._luck.interval_s(arrivals.per_s), _Kind.ARRIVE)
+            interval_s = self._luck.interval_s(arrivals.per_s / self._bulk(after_s))
+            self._add(after_s + interval_s, _Kind.ARRIVE)
+
+    def _bulk(self, at_s: float) -> float:
+        """Return how many jobs arrive as one: the farther away, the more it costs to part them."""
+        return min(max(at_s / _BULK_S, 1.0), _MOST_AT_ONCE) if self._preemptive else 1.0
 
     def _decide(self) -> None:
         present, now_s = self._present, self._now_s
@@ -282,7 +290,7 @@ class Future:
         held = voyage.placement
         if held is None or not Statement(self._snapshot).evict(held.kind, held.devices):
             raise AssertionError(f"job {voyage.id} gave back devices that it did not hold")
-        if voyage.arrived:
+        if voyage.bulk:
             self._given_away_s += voyage.held_device_s(self._now_s)
         self._ledger.charge(voyage.project, None, held=voyage.plan)
         del self._running[voyage.id]

@@ -24,13 +24,13 @@ class Voyage:
     """
 
     def __init__(
-        self, given: QueuedJob | RunningJob, luck: Luck, now_ms: int, *, arrived: bool = False
+        self, given: QueuedJob | RunningJob, luck: Luck, now_ms: int, *, bulk: float = 0.0
     ) -> None:
         self.id: JobId = given.id
         self.placement: Placement | None = None
         self.plan: ResourcePlan | None = None
         self.project = given.project
-        self.arrived = arrived  # later than the present
+        self.bulk = bulk  # so many jobs that arrive after the present, one by one; 0: it is there
         self.generation = 0  # of placements: an end planned for an older one is void
         self.ends_s = 0.0
         self._given, self._luck, self._now_ms = given, luck, now_ms
@@ -74,7 +74,8 @@ class Voyage:
         delay_s = max(progress.restart_s, start_s) if self._restarts else start_s
         self._placed_s = now_s
         self._placed_ms = self._now_ms + round(now_s * 1000)
-        self._run(placement, seconds_left(progress, plan) * self._error(plan), now_s + delay_s)
+        whole_s = seconds_left(progress, plan) * self._error(plan) * max(self.bulk, 1.0)
+        self._run(placement, whole_s, now_s + delay_s)
         self.plan = plan
         self._restarts = True
 
