@@ -5,6 +5,7 @@
 
 import contextlib
 import hashlib
+import importlib
 import json
 import os
 import sys
@@ -36,8 +37,9 @@ ROOMY = KindSummary(
 def traces(cells: Iterable[Cell], processes: int = 1) -> Iterator[dict[str, Any]]:
     """Trace every cell in a process of its own, forked: the imports take longer than a cell."""
     os.environ["DS_ACCELERATOR"] = "cpu"
-    with _quiet():
-        import deepspeed  # noqa: F401, PLC0415 - speaks on the standard output
+    with _quiet():  # DeepSpeed speaks on the standard output
+        for module in ("deepspeed", "frenzy_trainer.trace.engine"):  # once, not in every child
+            importlib.import_module(module)
     with get_context("fork").Pool(processes, maxtasksperchild=1) as pool:
         yield from pool.imap_unordered(_trace, cells, chunksize=1)
 
