@@ -31,6 +31,13 @@ def test_submitting_an_array_writes_its_jobs_and_says_how_to_find_them(cli, swee
     assert not cli.api.sent("POST", "/jobs")
 
 
+def test_a_priority_on_the_command_line_replaces_the_files(cli, sweep):
+    assert cli("submit", "-f", sweep, "--priority", "90").code == 0
+    (request,) = cli.api.sent("POST", "/arrays")
+    assert json.loads(request.content)["priority"] == 90
+    assert cli("submit", "-f", sweep, "--priority", "101").code == 2
+
+
 def test_an_array_as_data(cli, sweep):
     assert json.loads(cli("submit", "-f", sweep, "-o", "json").out) == ARRAY.model_dump(mode="json")
 

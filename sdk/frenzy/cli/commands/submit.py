@@ -1,6 +1,7 @@
 """``frenzy plan`` and ``frenzy submit``."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -65,6 +66,9 @@ def submit(
         str | None, typer.Option(help="Submitting again under this key gives the same job.")
     ] = None,
     project: Project = "default",
+    priority: Annotated[
+        int | None, typer.Option(min=0, max=100, help="Instead of the job file's.")
+    ] = None,
     quiet: Quiet = False,
     output_: Output = Format.TABLE,
     url: Url = None,
@@ -75,7 +79,7 @@ def submit(
     ask). Writes the job's id to stdout, then follows its log; Ctrl-C stops following, not the job.
     """
     with Client(url) as client:
-        spec = _spec(path, file)
+        spec = _spec(path, file, priority)
         with output.err().status("planning"):
             found = client.plan(spec, project=project)
         if not quiet:
@@ -86,20 +90,18 @@ def submit(
             return
         if not (yes or no_input) and output.interactive():
             _confirm()
-        if spec.preview().array is not None:
-            with output.err().status("packing and sending"):
-                array = client.submit_array(
-                    spec, project=project, idempotency_key=idempotency_key, force_queue=force_queue
-                )
-            _announce_array(array, output_)
-            return
         with output.err().status("packing and sending"):
-            job = client.submit(
+            many = spec.preview().array is not None
+            send = client.submit_array if many else client.submit
+            sent = send(
                 spec, project=project, idempotency_key=idempotency_key, force_queue=force_queue
             )
-        _announce(client, job, output_, quiet=quiet)
+        if isinstance(sent, ArrayView):
+            _announce_array(sent, output_)
+            return
+        _announce(client, sent, output_, quiet=quiet)
         if not detach:
-            watching.follow_to_end(job, machine=output_ is not Format.TABLE, quiet=quiet)
+            watching.follow_to_end(sent, machine=output_ is not Format.TABLE, quiet=quiet)
 
 
 def _announce_array(array: ArrayView, output_: Format) -> None:
@@ -152,13 +154,17 @@ def _infeasible(found: PlanSet) -> NoFeasiblePlan:
     return NoFeasiblePlan(message, suggestions=(*hints, WAIT_FOR_NODES))
 
 
-def _spec(path: str | None, option: str | None) -> LocalSpec:
-    """Read the job file, named as the argument or with -f."""
+def _spec(path: str | None, option: str | None, priority: int | None = None) -> LocalSpec:
+    """Read the job file, named as the argument or with -f; ``priority`` replaces the file's."""
     file = path if option is None else option
     if file is None:
         raise typer.BadParameter("name the job file: frenzy submit job.yaml", param_hint="FILE")
     if path is not None and option is not None:
         raise typer.BadParameter("name one job file, not a second one with -f", param_hint="FILE")
     if file == "-":
-        return localize(load_yaml(sys.stdin.read(), "<stdin>"), Path.cwd())
-    return read(file)
+        found = localize(load_yaml(sys.stdin.read(), "<stdin>"), Path.cwd())
+    else:
+        found = read(file)
+    if priority is None:
+        return found
+    return replace(found, document={**found.document, "priority": priority})
