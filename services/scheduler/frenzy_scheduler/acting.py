@@ -20,7 +20,7 @@ from frenzy_scheduler.core.decisions import (
 )
 from frenzy_scheduler.core.facts import Displaced
 from frenzy_scheduler.core.lifecycle import reserve
-from frenzy_scheduler.core.stops import awaited, displaced, given_back
+from frenzy_scheduler.core.stops import displaced
 from frenzy_scheduler.desired import Desired
 from frenzy_scheduler.documents import Documents
 from frenzy_scheduler.jobs import Jobs, apply, lease_lost
@@ -76,36 +76,25 @@ class Acting:
 
         What is still held is claimed by a later cycle, which decides the same: see ``situation``.
         """
+        jobs, awaiting = situation.jobs, situation.awaiting(decisions)
         stops = [decision for decision in decisions if isinstance(decision, Preempt | Resize)]
         places = [
             decision
             for decision in decisions
             if isinstance(decision, Place)
+            and decision.job not in awaiting
             and situation.records[decision.job].state is JobState.QUEUED
         ]
-        jobs = situation.jobs
-        held = {**situation.returning, **given_back(stops, jobs)}
-        awaiting = {
-            place.job: why
-            for place in places
-            if (why := awaited(place.placement, held)) is not None
-        }
         for stop in stops:
             await self._displace(situation.records[stop.job], displaced(stop, decisions, jobs))
         conflict = False
-        for some in batches((p for p in places if p.job not in awaiting), self.batch):
+        for some in batches(places, self.batch):
             claims = (
                 self._claim(situation.records[place.job], place, jobs[place.job], span)
                 for place in some
             )
             conflict |= any(await asyncio.gather(*claims))
-        span.set_attributes(
-            {
-                "placed": len(places) - len(awaiting),
-                "stopped": len(stops),
-                "conflict": conflict,
-            }
-        )
+        span.set_attributes({"placed": len(places), "stopped": len(stops), "conflict": conflict})
         return Acted(conflict=conflict, awaiting=awaiting)
 
     async def _displace(self, record: JobRecord, fact: Displaced) -> None:

@@ -12,7 +12,8 @@ from frenzy_scheduler.core.question import Question
 from frenzy_scheduler.documents import Documents
 from frenzy_scheduler.forecasting import Forecasting, Outlook
 from frenzy_shared.domain.ids import JobId, ProjectName
-from frenzy_shared.domain.job import PLACED, JobRecord, JobState, PendingReason
+from frenzy_shared.domain.job import PLACED, JobRecord, JobState, PendingReason, StopReason
+from frenzy_shared.domain.placement import Unplaceable
 from frenzy_shared.errors import InvalidSpec, NotFound
 from frenzy_shared.messages.answers import QueueEntry, WouldStart
 from frenzy_shared.messages.v1 import ExplainReply, QueueReply, QueueRequest
@@ -52,11 +53,12 @@ class Explain:
     async def queue(self, request: QueueRequest) -> QueueReply:
         """Return who waits, in the order of the policy, with reasons and predicted times."""
         outlook = await self.forecasting.outlook()
-        holds = [hold for hold in _holds(outlook, self.policy) if _asked_for(hold, request)]
+        found = _waiting(outlook, self.policy)
+        waiting = [(job, wait) for job, wait in found.items() if _asked_for(job, outlook, request)]
         return QueueReply(
             policy=self.policy.name,
-            total=len(holds),
-            entries=tuple(_entry(hold, outlook) for hold in holds[: request.limit]),
+            total=len(waiting),
+            entries=tuple(_entry(job, wait, outlook) for job, wait in waiting[: request.limit]),
             basis=outlook.basis,
         )
 
@@ -67,20 +69,21 @@ class Explain:
 
     async def _queued(self, record: JobRecord) -> ExplainReply:
         outlook = await self.forecasting.outlook(record)
-        hold = next((h for h in _holds(outlook, self.policy) if h.job.id == record.id), None)
-        if hold is None:
+        wait = _waiting(outlook, self.policy).get(record.id)
+        if wait is None:
             message = "devices are idle; it is being placed"
             return ExplainReply(state=record.state, message=message)
-        why = explain(hold, outlook.now_ms)
+        why = wait.why(outlook.now_ms)
+        stopped = f"; {record.message}" if record.reason == StopReason.PREEMPTED else ""
         question = outlook.situation.question(self.policy, outlook.now_ms)
         relaxed = await self._relaxed(record)
         found = await asyncio.to_thread(counterfactuals, question, record.id, relaxed)
         return ExplainReply(
             state=record.state,
             reason=why.reason,
-            message=why.message,
+            message=why.message + stopped,
             nearest=why.nearest,
-            position=hold.position,
+            position=wait.position,
             would_start=tuple(
                 WouldStart(what=one.what, text=one.text, plan=one.plan, after_s=one.after_s)
                 for one in found
@@ -98,23 +101,39 @@ class Explain:
         return await self.alternatives.of(spec)
 
 
-def _holds(outlook: Outlook, policy: Strategy) -> list[Hold]:
-    """Return who waits; not jobs that are still giving their devices back."""
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """One waiting job: held by the cycle, or its devices are on their way back to it."""
+
+    position: int
+    cause: Hold | Unplaceable
+
+    def why(self, now_ms: int) -> Unplaceable:
+        return explain(self.cause, now_ms) if isinstance(self.cause, Hold) else self.cause
+
+
+def _waiting(outlook: Outlook, policy: Strategy) -> dict[JobId, _Wait]:
+    """Return who waits, next first; not jobs that are still giving their devices back."""
     records = outlook.situation.records
     decisions = outlook.situation.decide(policy, outlook.now_ms)
-    holds = (decision for decision in decisions if isinstance(decision, Hold))
-    return [hold for hold in holds if records[hold.job.id].state is JobState.QUEUED]
+    awaiting = outlook.situation.awaiting(decisions)
+    waits = {job: _Wait(number, why) for number, (job, why) in enumerate(awaiting.items(), 1)}
+    for decision in decisions:
+        if isinstance(decision, Hold) and records[decision.job.id].state is JobState.QUEUED:
+            waits[decision.job.id] = _Wait(len(awaiting) + decision.position, decision)
+    return waits
 
 
-def _asked_for(hold: Hold, request: QueueRequest) -> bool:
-    return request.project is None or hold.job.project == ProjectName(request.project)
+def _asked_for(job: JobId, outlook: Outlook, request: QueueRequest) -> bool:
+    project = outlook.situation.records[job].project
+    return request.project is None or project == ProjectName(request.project)
 
 
-def _entry(hold: Hold, outlook: Outlook) -> QueueEntry:
-    record = outlook.situation.records[hold.job.id]
-    why = explain(hold, outlook.now_ms)
+def _entry(job: JobId, wait: _Wait, outlook: Outlook) -> QueueEntry:
+    record = outlook.situation.records[job]
+    why = wait.why(outlook.now_ms)
     return QueueEntry(
-        position=hold.position,
+        position=wait.position,
         job=record.id,
         name=record.name,
         project=record.project,

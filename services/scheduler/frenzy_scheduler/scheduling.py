@@ -112,10 +112,6 @@ def _pending(
         if isinstance(decision, Hold):
             record = situation.records[decision.job.id]
             if record.state is JobState.QUEUED:
-                documents[record.id] = pending_document(decision, now_ms)
+                position = len(acted.awaiting) + decision.position
+                documents[record.id] = {**asdict(explain(decision, now_ms)), "position": position}
     return documents
-
-
-def pending_document(hold: Hold, now_ms: int) -> Json:
-    """Return the side document that says why a job waits."""
-    return {**asdict(explain(hold, now_ms)), "position": hold.position}

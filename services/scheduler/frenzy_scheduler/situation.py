@@ -19,14 +19,18 @@ from frenzy_scheduler.core.cycle import cycle
 from frenzy_scheduler.core.decisions import (
     Allocator,
     Decision,
+    Place,
+    Preempt,
     Progress,
     QueuedJob,
+    Resize,
     RunningJob,
     Strategy,
 )
 from frenzy_scheduler.core.dependencies import Found, blocked
 from frenzy_scheduler.core.question import Question
 from frenzy_scheduler.core.snapshot import Snapshot
+from frenzy_scheduler.core.stops import awaited, given_back
 from frenzy_scheduler.dependents import depended_on
 from frenzy_scheduler.documents import Documents
 from frenzy_scheduler.paces import Paces
@@ -41,6 +45,7 @@ from frenzy_shared.domain.cluster import (
 from frenzy_shared.domain.eligibility import eligible_nodes
 from frenzy_shared.domain.ids import JobId, NodeId, ProjectName
 from frenzy_shared.domain.job import PLACED, JobRecord, JobState, StopReason
+from frenzy_shared.domain.placement import Unplaceable
 from frenzy_shared.domain.plan import ResourcePlan
 from frenzy_shared.errors import InvalidSpec, NotFound
 from frenzy_shared.messages.spec import JobSpec
@@ -86,6 +91,18 @@ class Situation:
             projects=self.terms.projects,
             holdings=tuple(holdings(self.held)),
         )
+
+    def awaiting(self, decisions: Sequence[Decision]) -> dict[JobId, Unplaceable]:
+        """Return the waiting jobs whose devices others still have to give back, and why."""
+        stops = [decision for decision in decisions if isinstance(decision, Preempt | Resize)]
+        held = {**self.returning, **given_back(stops, self.jobs)}
+        places = (
+            decision
+            for decision in decisions
+            if isinstance(decision, Place) and self.records[decision.job].state is JobState.QUEUED
+        )
+        found = ((place.job, awaited(place.placement, held)) for place in places)
+        return {job: why for job, why in found if why is not None}
 
     @property
     def waiting(self) -> list[JobRecord]:

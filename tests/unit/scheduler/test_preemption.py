@@ -5,7 +5,15 @@ from tests.support.scheduler import Bench
 from tests.support.simulation import a_plan
 
 from frenzy_shared.domain.job import RankOutcome, StopReason
-from frenzy_shared.messages.v1 import AttemptPhase, EvidenceKind
+from frenzy_shared.messages import subjects
+from frenzy_shared.messages.v1 import (
+    AttemptPhase,
+    EvidenceKind,
+    ExplainReply,
+    ExplainRequest,
+    QueueReply,
+    QueueRequest,
+)
 
 ONE = a_plan("p1", "rtx", 1, 1.0)
 TWO = a_plan("p2", "rtx", 2, 0.5)
@@ -208,3 +216,36 @@ async def test_a_job_that_is_queued_again_during_a_look_is_seen_once(bench, monk
     assert sorted(job.id for job in situation.queue) == ["long", "short"]
     assert situation.records["long"].state == "QUEUED"
     assert situation.returning == {}
+
+
+async def test_explain_and_the_queue_know_of_devices_on_their_way(bench):
+    await bench.queue("short", ONE, max_steps=50)
+    await bench.turn()
+    await bench.queue("third", ONE, max_steps=60)
+    await bench.turn()
+    queue = QueueReply.decode(await asked(bench, subjects.SCHEDULER_QUEUE, QueueRequest()))
+    told = [(entry.job, entry.position, entry.reason) for entry in queue.entries]
+    assert told == [
+        ("short", 1, "WaitingForPreemptedJobs"),
+        ("third", 3, "WaitingForCapacity"),
+    ], "the second is the stopped job itself, which has not left yet"
+    question = ExplainRequest(job="short")
+    answer = ExplainReply.decode(await asked(bench, subjects.SCHEDULER_EXPLAIN, question))
+    assert (answer.reason, answer.position) == ("WaitingForPreemptedJobs", 1)
+    positions = [(await bench.store.pending(job))["position"] for job in ("short", "third")]
+    assert positions == [1, 3]
+
+
+async def test_explain_tells_a_waiting_job_why_it_was_stopped(bench):
+    await bench.queue("short", ONE, max_steps=50)
+    await bench.turn()
+    await save_and_go(bench, "long", step=110)
+    question = ExplainRequest(job="long")
+    answer = ExplainReply.decode(await asked(bench, subjects.SCHEDULER_EXPLAIN, question))
+    assert answer.state == "QUEUED"
+    assert "; attempt 1 ended: preempted with about 900 s left" in answer.message
+    assert "for job short" in answer.message
+
+
+async def asked(bench, subject, question):
+    return await bench.bus.request(subject, question.encode(), timeout_s=30)
