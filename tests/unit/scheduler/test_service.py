@@ -286,7 +286,7 @@ async def test_explain_answers_for_every_state(bench):
 
     async def ask(job):
         reply = await bench.bus.request(
-            subjects.SCHEDULER_EXPLAIN, ExplainRequest(job=job).encode(), timeout_s=1
+            subjects.SCHEDULER_EXPLAIN, ExplainRequest(job=job).encode(), timeout_s=30
         )
         return ExplainReply.decode(reply)
 
@@ -295,7 +295,7 @@ async def test_explain_answers_for_every_state(bench):
     assert (waiting.state, waiting.reason, waiting.position) == ("QUEUED", "WaitingForNodes", 1)
     assert "needs 2 x a100-80" in waiting.message
     assert (await ask("nope")).error == "no job nope"
-    reply = await bench.bus.request(subjects.SCHEDULER_EXPLAIN, b"{}", timeout_s=1)
+    reply = await bench.bus.request(subjects.SCHEDULER_EXPLAIN, b"{}", timeout_s=30)
     assert "not a question" in ExplainReply.decode(reply).error
 
 
