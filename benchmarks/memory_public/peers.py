@@ -148,41 +148,15 @@ def _accelerate(module: ModuleType, run: Run) -> float | None:
 
 
 def _llm_analysis(module: ModuleType, run: Run) -> float | None:
-    model, training, parallel = run.model, run.training, run.parallelism
+    training, parallel = run.training, run.parallelism
     unknown = training.method is not word.Method.FULL or training.optimizer not in _ADAM
     unknown |= training.offload is not word.Offload.NONE or parallel.context > 1
-    unknown |= model.latent is not None or training.param_dtype is word.Dtype.FP32
+    unknown |= run.model.latent is not None or training.param_dtype is word.Dtype.FP32
     unknown |= parallel.sharding is word.Sharding.FSDP_GRAD_OP
     if unknown:
         return None
-    config = import_module("llm_analysis.config")
     try:
-        analysis = module.LLMAnalysis(
-            config.ModelConfig(
-                name="case",
-                num_layers=model.num_layers,
-                n_head=model.num_heads,
-                hidden_dim=model.hidden_size,
-                vocab_size=model.vocab_size,
-                max_seq_len=training.sequence_length,
-                num_key_value_heads=model.num_kv_heads,
-                ffn_embed_dim=model.expert_intermediate_size or model.intermediate_size,
-                expansion_ratio=model.intermediate_size / model.hidden_size,
-                moe_num_experts=max(1, model.num_experts),
-                moe_top_k=max(1, model.experts_per_token),
-            ),
-            config.GPUConfig("endless", 1e6, 2000, 600, 1e-6, 312),  # so that nothing is refused
-            config.DtypeConfig(),
-            config.ParallelismConfig(
-                tp_size=parallel.tensor,
-                pp_size=parallel.pipeline,
-                dp_size=parallel.data,
-                ep_size=parallel.expert,
-                sp_size=parallel.tensor if parallel.sequence_parallel else 1,
-            ),
-            flops_efficiency=0.5,
-        )
-        found = analysis.training(
+        found = _llm_analysed(module, run).training(
             batch_size_per_gpu=training.micro_batch_size,
             gradient_accumulation_steps=training.accumulation,
             seq_len=training.sequence_length,
@@ -192,11 +166,41 @@ def _llm_analysis(module: ModuleType, run: Run) -> float | None:
             master_weights_dtype_bytes=4 if training.master_weights else 0,
             other_op_bytes=8 if training.state_dtype is word.StateDtype.FP32 else 4,
             flash_attn=training.attention is not word.AttentionKernel.EAGER,
-            mlp_gated_linear_units=model.gated_mlp,
+            mlp_gated_linear_units=run.model.gated_mlp,
         )
     except (AssertionError, ValueError, ZeroDivisionError):  # its own checks refuse the run
         return None
     return float(found["(weight+op_state+grad+act)_memory_per_gpu"])
+
+
+def _llm_analysed(module: ModuleType, run: Run) -> Any:
+    model, parallel = run.model, run.parallelism
+    config = import_module("llm_analysis.config")
+    return module.LLMAnalysis(
+        config.ModelConfig(
+            name="case",
+            num_layers=model.num_layers,
+            n_head=model.num_heads,
+            hidden_dim=model.hidden_size,
+            vocab_size=model.vocab_size,
+            max_seq_len=run.training.sequence_length,
+            num_key_value_heads=model.num_kv_heads,
+            ffn_embed_dim=model.expert_intermediate_size or model.intermediate_size,
+            expansion_ratio=model.intermediate_size / model.hidden_size,
+            moe_num_experts=max(1, model.num_experts),
+            moe_top_k=max(1, model.experts_per_token),
+        ),
+        config.GPUConfig("endless", 1e6, 2000, 600, 1e-6, 312),  # so that nothing is refused
+        config.DtypeConfig(),
+        config.ParallelismConfig(
+            tp_size=parallel.tensor,
+            pp_size=parallel.pipeline,
+            dp_size=parallel.data,
+            ep_size=parallel.expert,
+            sp_size=parallel.tensor if parallel.sequence_parallel else 1,
+        ),
+        flops_efficiency=0.5,
+    )
 
 
 def _recomputation(module: ModuleType, kind: word.Checkpointing) -> Any:

@@ -98,7 +98,7 @@ def test_both_models_of_deepspeed_agree(model, stage, accumulation, checkpointin
     )
     plan, exact = exactly(wanted)
     run = run_of(wanted.model, plan, stage, accumulation, checkpointing)
-    assert predict_allocated(run).total / GIB == pytest.approx(exact, rel=0.03)
+    assert predict_allocated(run).total / GIB == pytest.approx(exact, rel=0.05)
 
 
 @pytest.mark.parametrize("modules", [MODULES, EVERY_MODULE], ids=["q and v", "all"])
@@ -125,7 +125,7 @@ def test_both_models_of_adapters_agree(modules, dropout, checkpointing):
     run = run_of(
         wanted.model, plan, 1, 1, checkpointing, method="lora", lora=lora, adapter_dtype="bf16"
     )
-    assert predict_allocated(run).total / GIB == pytest.approx(exact, rel=0.03)
+    assert predict_allocated(run).total / GIB == pytest.approx(exact, rel=0.05)
 
 
 def exactly(wanted):

@@ -170,7 +170,7 @@ def _last_gradients(parts: _Parts) -> Moment:
     FSDP1's root unit is one flat parameter: the pieces of its gradient wait for each other and
     are then copied into one, whole, before they are divided. DeepSpeed's BF16_Optimizer adds
     each 16-bit gradient to its fp32 sum through an fp32 copy, the largest of which is the
-    embedding's.
+    embedding's. Stage 1 copies a rank's share while all gradients are still there.
     """
     states, geometry, training = parts.states, parts.geometry, parts.run.training
     together, gradients = 0.0, states.gradients
@@ -180,6 +180,8 @@ def _last_gradients(parts: _Parts) -> Moment:
         gradients *= 1 - geometry.ends / geometry.total  # the root's share comes of these
     elif states.casts_gradients:
         together = 4.0 * max(geometry.embedding, geometry.head)
+    elif parts.run.parallelism.sharding is word.Sharding.ZERO1:
+        together = gradients / parts.run.parallelism.shard_degree if states.copies_share else 0.0
     rest = parts.saved_once * max(0.0, geometry.in_flight - 1)
     return Moment(
         "end of backward",

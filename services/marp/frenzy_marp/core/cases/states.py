@@ -47,8 +47,9 @@ class StateBytes:
 
     ``gradients`` are those that the rank stores; ``persistent_gradients`` says that they exist
     during forward too (buffers, or accumulation before the micro-batch that makes the peak);
-    ``casts_gradients`` that they are cast before they are added to their sum; ``step_gradients``
-    are those left when the update begins.
+    ``casts_gradients`` that they are cast before they are added to their sum; ``copies_share``
+    that a rank's share of them is copied out; ``step_gradients`` are those left when the update
+    begins.
     """
 
     weights: float
@@ -60,6 +61,7 @@ class StateBytes:
     step_gradients: float
     persistent_gradients: bool
     casts_gradients: bool
+    copies_share: bool
 
     @property
     def resident(self) -> float:
@@ -93,6 +95,7 @@ def state_bytes(run: Run, geometry: Geometry) -> StateBytes:
         step=0.0 if in_host else _step(run, owned),
         step_gradients=0.0 if _frees_gradients(run) else gradients,
         persistent_gradients=_persistent(run),
+        copies_share=_frees_gradients(run),
         casts_gradients=_sums_apart(run) and training.framework is not word.Framework.NANOTRON,
     )
 
@@ -232,7 +235,7 @@ def _step(run: Run, owned: float) -> float:
 
 
 def _frees_gradients(run: Run) -> bool:
-    """Return whether DeepSpeed's stages 1 and 2 free the gradients that they copied to fp32."""
+    """Return whether DeepSpeed's stages 1 and 2 copy a share of the gradients and free all."""
     copies = run.parallelism.sharding in {word.Sharding.ZERO1, word.Sharding.ZERO2}
     own = run.training.framework is not word.Framework.COLOSSALAI
     return copies and own and run.training.master_weights and not _sums_apart(run)
