@@ -30,7 +30,7 @@ from frenzy.streams import LogEntry, LogGap
 from frenzy_marp.core.learning import Experience
 from frenzy_marp.estimates import estimate_view
 from frenzy_shared.messages.estimate import EstimateRequest
-from frenzy_shared.messages.http import JobList, SeriesView, Timeline, TimelineEntry
+from frenzy_shared.messages.http import JobList, QueueView, SeriesView, Timeline, TimelineEntry
 from frenzy_shared.messages.spec import parse_spec
 
 FAST = Retry(attempts=3, base_s=0.0, cap_s=0.0)
@@ -352,3 +352,12 @@ def test_the_client_needs_only_the_base_install():
         "opentelemetry",
     ):
         assert f"'{name}'" not in loaded
+
+
+def test_the_queue_and_recordings_are_asked_for(sdk, api):
+    api.on("GET", "/queue", ok(QueueView(policy="has", total=0, entries=())))
+    assert sdk.call(lambda client: client.queue(project="vision", limit=7)).policy == "has"
+    assert dict(api.sent("GET", "/queue")[0].url.params) == {"limit": "7", "project": "vision"}
+    api.on("POST", "/admin/record", httpx.Response(200, content=b"{}"))
+    assert sdk.call(lambda client: client.record(cycles=3)) == b"{}"
+    assert dict(api.sent("POST", "/admin/record")[0].url.params) == {"cycles": "3"}

@@ -14,10 +14,11 @@ from frenzy_scheduler.core.admission import Ledger
 from frenzy_scheduler.core.cycle import cycle
 from frenzy_scheduler.core.decisions import (
     Allocator,
-    Decision,
     Hold,
+    Place,
     Preempt,
     QueuedJob,
+    Resize,
     RunningJob,
     Strategy,
 )
@@ -191,7 +192,7 @@ class Future:
     def _happen(self) -> bool:
         """Let the next event happen and what is close to it; tell whether to decide."""
         until_s = self._window.until_s(self._agenda[0][0])
-        times = []
+        times: list[float] = []
         while self._agenda and self._agenda[0][0] <= until_s:
             at_s, kind, _, job, generation = heapq.heappop(self._agenda)
             if self._handle(_Kind(kind), at_s, job, generation):
@@ -259,7 +260,7 @@ class Future:
             self._look_s = now_s + max(_LOOK_S, now_s * _LOOK_SHARE)
             self._add(self._look_s, _Kind.LOOK)
 
-    def _act(self, changes: Sequence[Decision]) -> None:
+    def _act(self, changes: Sequence[Place | Preempt | Resize]) -> None:
         for change in changes:
             if change.job in self._running:
                 voyage = self._running[change.job]
@@ -267,7 +268,7 @@ class Future:
                 voyage.stop(self._now_s)
                 self._waiting[change.job] = voyage
         for change in changes:
-            if not isinstance(change, Preempt | Hold):
+            if not isinstance(change, Preempt):
                 self._start(self._waiting.pop(change.job), change.placement)
 
     def _start(self, voyage: Voyage, placement: Placement) -> None:
