@@ -171,7 +171,11 @@ class Marp:
             await self._plan_submitted(record)
             return
         plans = await self.state.plans(record.id)
-        if plans is None or plans.kinds_digest != present.digest:
+        if (
+            plans is None
+            or plans.kinds_digest != present.digest
+            or self._learner.experience.outdates(plans)
+        ):
             await self._plan_again(record, plans, present)
 
     async def _plan_submitted(self, record: JobRecord) -> None:
@@ -199,7 +203,8 @@ class Marp:
             allowed_from=frozenset({JobState.QUEUED}),
             documents={"plans": to_json(fresh)},
         )
-        operation = f"marp:{record.id}:{record.version}:{fresh.kinds_digest}"
+        made_for = f"{fresh.kinds_digest}:{fresh.learned_ms}"
+        operation = f"marp:{record.id}:{record.version}:{made_for}"
         result = await self.state.apply(operation, change)
         log.info("plans of waiting job %s renewed: %s", record.id, result.status)
 

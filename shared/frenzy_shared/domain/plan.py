@@ -167,7 +167,8 @@ class RefusedPlan:
 class PlanSet:
     """MARP's answer for one job: plans best first, and why others were refused.
 
-    ``kinds_digest`` says for which devices it was made (``cluster.kinds_digest``).
+    ``kinds_digest`` says for which devices it was made (``cluster.kinds_digest``), ``learned_ms``
+    when the newest run out of memory ended that was known then (0: none was).
     ``feasible`` is False only when no plan can ever fit the cluster's present devices.
     """
 
@@ -175,6 +176,7 @@ class PlanSet:
     refused: tuple[RefusedPlan, ...]
     kinds_digest: str
     message: str = ""
+    learned_ms: int = 0
 
     @property
     def feasible(self) -> bool:

@@ -166,6 +166,39 @@ async def test_an_out_of_memory_is_learned_before_the_job_is_planned_again(world
     assert again.memory.allocated.expected == ran.memory.allocated.expected
 
 
+async def test_jobs_that_wait_are_planned_again_when_their_like_ran_out(world):
+    await world.node(mib=700)
+    document = parse_spec(SCRIPT).model_dump(mode="json")
+    await world.store.submit("submit:waits", submission("waits", spec=document))
+    await world.one.refresh()
+    before = await world.store.plans("waits")
+    world.clock.advance(1)
+    await world.run("a", exit_code=1, reason="CudaOutOfMemory", peak_allocated_bytes=650 * 2**20)
+    await world.tell(world.one)
+    await world.one.refresh()
+    after = await world.store.plans("waits")
+    assert (before.learned_ms, after.learned_ms > 0) == (0, True)
+    assert after.plans != before.plans
+    version = (await world.store.job("waits")).version
+    await world.other.refresh()
+    await world.one.refresh()
+    assert (await world.store.plans("waits"), (await world.store.job("waits")).version) == (
+        after,
+        version,
+    )
+
+
+async def test_what_went_well_leaves_waiting_jobs_alone(world):
+    document = parse_spec(SCRIPT).model_dump(mode="json")
+    await world.store.submit("submit:waits", submission("waits", spec=document))
+    await world.one.refresh()
+    before = await world.store.plans("waits")
+    await world.run("a", peak_allocated_bytes=650 * 2**20)
+    await world.tell(world.one)
+    await world.one.refresh()
+    assert await world.store.plans("waits") == before
+
+
 @pytest.mark.parametrize(
     "outcome",
     [

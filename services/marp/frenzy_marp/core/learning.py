@@ -12,9 +12,16 @@ from frenzy_marp.core.learning_errors import (
     LogError,
     correction,
 )
-from frenzy_marp.core.learning_runs import Conditions, Framework, Run, conditions, shape_of
+from frenzy_marp.core.learning_runs import (
+    Conditions,
+    Ending,
+    Framework,
+    Run,
+    conditions,
+    shape_of,
+)
 from frenzy_shared.domain.model import TrainingSetup
-from frenzy_shared.domain.plan import ParallelismPlan
+from frenzy_shared.domain.plan import ParallelismPlan, PlanSet
 
 RECENT: Final = 20  # runs that drift is judged by
 
@@ -46,11 +53,22 @@ class Experience:
         self._memory = _indexed(self._runs, lambda run: run.memory_error)
         self._speed = _indexed(self._runs, lambda run: run.speed_error)
         self.least_factor = _least_factor(self._memory)
+        self._ran_out_ms = _newest_out_of_memory(self._runs)
         self._known: dict[tuple[str, ...], tuple[Correction, Correction]] = {}
 
     def __len__(self) -> int:
         """Return how many runs there are."""
         return len(self._runs)
+
+    @property
+    def learned_ms(self) -> int:
+        """Return when the newest run out of memory ended, 0 when none did."""
+        return max(self._ran_out_ms.values(), default=0)
+
+    def outdates(self, plans: PlanSet) -> bool:
+        """Tell whether a kind that ``plans`` use has run out of memory since they were made."""
+        kinds = {plan.kind for plan in plans.plans}
+        return any(self._ran_out_ms.get(kind, 0) > plans.learned_ms for kind in kinds)
 
     def about(self, conditions: Conditions) -> tuple[Correction, Correction]:
         """Return the corrections of predicted memory and of the predicted time of a step."""
@@ -110,6 +128,12 @@ def _indexed(runs: Sequence[Run], error_of: Callable[[Run], LogError | None]) ->
             for level in run.conditions.levels:
                 found.setdefault(level, []).append(error)
     return found
+
+
+def _newest_out_of_memory(runs: Sequence[Run]) -> dict[str, int]:
+    """Return the newest end of a run out of memory, by kind."""
+    ended = [run for run in runs if run.ending is Ending.OUT_OF_MEMORY]
+    return {run.conditions.kind: run.time_ms for run in sorted(ended, key=lambda run: run.time_ms)}
 
 
 def _least_factor(memory: _Errors) -> float:

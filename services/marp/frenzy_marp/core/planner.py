@@ -125,6 +125,7 @@ def plan_job(
         refused=tuple(refused),
         kinds_digest=kinds_digest(question.kinds),
         message="" if plans else _summary(refused, question.kinds),
+        learned_ms=experience.learned_ms,
     )
 
 
