@@ -12,6 +12,7 @@ from tests.support.simulation import a_plan, waiting
 
 from frenzy_scheduler.core.policies import POLICIES, PREEMPTIVE
 from frenzy_scheduler.core.policies.frenzy import Frenzy
+from frenzy_scheduler.recorder import Recorder
 from frenzy_scheduler.recording import Cycle, read, write
 from frenzy_scheduler.replaying import replay
 from frenzy_shared.domain.ids import JobId
@@ -154,3 +155,12 @@ async def test_only_the_leader_has_cycles_to_give():
         message = RecordRequest().encode()
         found = await bench.scheduler._incoming.record(type("M", (), {"payload": message})())
         assert found is None
+
+
+async def test_what_is_too_much_for_one_message_says_what_to_do(monkeypatch):
+    monkeypatch.setattr("frenzy_scheduler.recorder._MOST_BYTES", 10)
+    recorder = Recorder(folder=None, keep=1)
+    reply = await recorder.recording(1, busy())
+    assert reply.recording == ""
+    assert "ask for fewer" in reply.error
+    assert "FRENZY_RECORD_CYCLES=<folder>" in reply.error
