@@ -13,6 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from frenzy_marp.core.memory.states import partition_elements
+
 Bytes = npt.NDArray[np.int64]
 
 _UNSHARDED_BUCKET_ELEMENTS: Final = 500_000_000  # MEMORY_OPT_ALLREDUCE_SIZE, engine.py
@@ -127,13 +129,15 @@ class Gradients:
         """
         _, end, partitions = self._partitions(ranks)
         buckets = self._buckets_of_the_model
-        flat = np.where(buckets.oversized, 0, buckets.filled)
-        moved = np.cumsum(flat)
+        moved = np.cumsum(np.where(buckets.oversized, 0, buckets.filled))
         made = np.zeros(len(moved), dtype=np.int64)
         np.maximum.at(made, buckets.of[len(self.sizes) - end], partitions)
-        held = np.maximum.accumulate(made) - moved + (flat if ranks > 1 else 0)
-        last = int(partitions.max() - moved[-1])
-        return self.bucket_bytes + max(0, int(held[:-1].max(initial=0)), last)
+        copies = self._copies(buckets, (self.total - self._ends)[::-1], ranks)
+        made = np.maximum.accumulate(made)
+        before = np.concatenate(([0], made[:-1]))
+        # The copy is gone when the partition is made.
+        held = np.maximum(before + copies, made) - moved
+        return self.bucket_bytes + max(0, int(held.max()))
 
     def _partitioned(self, ranks: int, *, accumulates: bool) -> GradientTrack:
         """Stage 2: gradients go through the bucket into the partition of their owner.
@@ -155,10 +159,30 @@ class Gradients:
         handing = np.concatenate(([kept + self.bucket_bytes], before[1:-1]))
         flushes = buckets.flushes
         leaving = buckets.of[flushes] - 1
-        flat = np.where(buckets.oversized | (ranks == 1), 0, buckets.filled)[leaving]
-        handing[flushes] += np.maximum(own[leaving + 1] - own[leaving], flat)
-        after = kept + self.bucket_bytes + int(buckets.over[-1]) + largest
+        copies = self._copies(buckets, self.total - self._ends, ranks)
+        handing[flushes] += np.maximum(own[leaving + 1] - own[leaving], copies[leaving])
+        last = max(int(own[-1]), int(own[-2] + copies[-1]))
+        after = self.bucket_bytes + int(buckets.over[-1]) + last
         return GradientTrack(Walk(before, handing, kept), after)
+
+    def _copies(self, buckets: "_Buckets", starts: Bytes, ranks: int) -> Bytes:
+        """Return the bytes of the flat copy that reducing each bucket makes.
+
+        What belongs to one rank is reduced in place (allreduce_and_scatter, stage_1_and_2.py).
+        ``starts`` are where the gradients lie in the flat parameters, in the buckets' order.
+        """
+        if ranks == 1:
+            return np.zeros_like(buckets.filled)
+        own = partition_elements(self.total // self.element, ranks) * self.element
+        first = np.concatenate(([0], buckets.flushes))
+        low = np.minimum(starts[first], starts[first + buckets.counts - 1])
+        high = low + buckets.filled
+        shared = low // own != (high - 1) // own
+        copies = np.where(shared, buckets.filled, 0)
+        for bucket in np.flatnonzero(shared & buckets.oversized).tolist():
+            span = int(low[bucket]), int(high[bucket])
+            copies[bucket] = _largest_group(*span, own, self.bucket_bytes)
+        return copies
 
     def _scattered(self, ranks: int) -> GradientTrack:
         """Stage 3: the bucket and the partition are there from the start (see ``states``)."""
@@ -190,6 +214,25 @@ class _Buckets:
     flushes: Bytes
     over: Bytes
     oversized: npt.NDArray[np.bool_]
+
+
+def _largest_group(start: int, end: int, own: int, bucket: int) -> int:
+    """Return the most bytes of slices, one a rank, that are copied into one message.
+
+    Slices are gathered until they exceed the bucket; a single one is not copied. All groups after
+    the first begin at a border, so the second is as large as any later one.
+    """
+    largest = group = slices = messages = 0
+    while start < end and messages < 2:
+        border = min((start // own + 1) * own, end)
+        group += border - start
+        slices += 1
+        start = border
+        if group > bucket or start == end:
+            largest = max(largest, group if slices > 1 else 0)
+            group = slices = 0
+            messages += 1
+    return largest
 
 
 def _fill(sizes: Bytes, bucket_bytes: int) -> _Buckets:
