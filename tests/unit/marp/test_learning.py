@@ -54,6 +54,13 @@ def test_other_plans_and_models_learn_less():
     assert 1.0 < plan < shape < own < 1.5
 
 
+def test_asking_about_ever_new_models_remembers_nothing_new():
+    experience = Experience([run(n, ratio=1.5) for n in range(9)])
+    answers = {experience.about(under(shape=str(number))) for number in range(50)}
+    assert len(answers) == 1
+    assert len(experience._known) == 1  # noqa: SLF001 - what would grow
+
+
 def test_a_run_that_was_cut_short_teaches_nothing_about_memory():
     cut = run(ratio=0.1, ending=Ending.CUT)
     assert cut.memory_error is cut.speed_error is None

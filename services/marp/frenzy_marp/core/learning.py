@@ -73,9 +73,16 @@ class Experience:
     def about(self, conditions: Conditions) -> tuple[Correction, Correction]:
         """Return the corrections of predicted memory and of the predicted time of a step."""
         levels = conditions.levels
-        found = self._known.get(levels[-1])
+        # Below the finest level with runs nothing differs, and models that nobody ran are endless.
+        deepest = next(
+            (level for level in reversed(levels) if level in self._memory or level in self._speed),
+            None,
+        )
+        if deepest is None:
+            return NOTHING_LEARNED, NOTHING_LEARNED
+        found = self._known.get(deepest)
         if found is None:
-            found = self._known[levels[-1]] = (
+            found = self._known[deepest] = (
                 correction([self._memory.get(level, ()) for level in levels]),
                 correction([self._speed.get(level, ()) for level in levels]),
             )
