@@ -164,6 +164,7 @@ class Scheduler:
         self._paces = Paces()
         self._look = Look(
             store=self.store,
+            clock=self.clock,
             documents=documents,
             policy=self.policy,
             sharing=self._sharing,

@@ -35,6 +35,7 @@ from frenzy_scheduler.dependents import depended_on
 from frenzy_scheduler.documents import Documents
 from frenzy_scheduler.paces import Paces
 from frenzy_scheduler.sharing import Sharing, Terms, holdings
+from frenzy_shared.clock import Clock
 from frenzy_shared.domain.cluster import (
     ClusterSnapshot,
     NodeRecord,
@@ -121,6 +122,7 @@ class Look:
     """Reads situations. ``restart_prior_s`` is the price of a restart until one was measured."""
 
     store: StateStore
+    clock: Clock
     documents: Documents
     policy: Strategy
     sharing: Sharing
@@ -207,31 +209,41 @@ class Look:
             log.info("job %s has no known end: %s", record.id, error.message)
             return None
         spec = await self._spec(record)
-        preemptible = False
-        plans: tuple[ResourcePlan, ...] = (own,)
-        if self._stops and spec is not None and _trains(record, spec):
-            found = (await self.documents.placed_plans(record)).plans
-            plans, _ = continuable(found, record, spec)
-            preemptible = may_be_stopped(record, spec, self.stop_grace_s)
+        others = await self._other_plans(record, spec)
+        placed_ms = record.placed_ms or record.updated_ms
+        held_s = len(record.placement.devices) * (self.clock.now_ms() - placed_ms) / 1000
+        progress = _progress(record, spec, around.prices, own)
         ending = record.state is JobState.STOPPING
-        progress = replace(
-            _progress(record, spec, around.prices, own),
-            step_s=self.paces.step_s(record.id, record.attempt),
-        )
         return RunningJob(
             id=record.id,
             sequence=record.sequence,
-            plans=plans,
+            plans=(own,) if others is None else others,
             placement=record.placement,
             version=record.version,
-            placed_ms=record.placed_ms or record.updated_ms,
-            preemptible=preemptible,
-            progress=replace(progress, steps_left=0.0) if ending else progress,
+            placed_ms=placed_ms,
+            preemptible=others is not None,
+            progress=replace(
+                progress,
+                steps_left=0.0 if ending else progress.steps_left,
+                attained_device_s=progress.attained_device_s + max(held_s, 0.0),
+                step_s=self.paces.step_s(record.id, record.attempt),
+            ),
             project=record.project,
             priority=record.priority,
             standing=around.standings[record.project],
             nodes=around.nodes_for(spec),
         )
+
+    async def _other_plans(
+        self, record: JobRecord, spec: JobSpec | None
+    ) -> tuple[ResourcePlan, ...] | None:
+        """Return all plans that a running job may change to, its own too; None: leave it alone."""
+        if not self._stops or spec is None or not _trains(record, spec):
+            return None
+        if not may_be_stopped(record, spec, self.stop_grace_s):
+            return None
+        found = (await self.documents.placed_plans(record)).plans
+        return continuable(found, record, spec)[0]
 
     async def _spec(self, record: JobRecord) -> JobSpec | None:
         try:

@@ -218,6 +218,20 @@ async def test_a_job_that_is_queued_again_during_a_look_is_seen_once(bench, monk
     assert situation.returning == {}
 
 
+async def test_service_counts_while_a_job_runs_and_after_it_was_stopped(bench):
+    """What `las` orders by."""
+    bench.clock.advance(60.0)
+    (long,) = (await bench.scheduler._look.at_everything()).running
+    assert long.progress.attained_device_s == 60.0
+    await bench.queue("short", ONE, max_steps=50)
+    await bench.turn()
+    bench.clock.advance(5.0)
+    await save_and_go(bench, "long", step=110)
+    bench.clock.advance(100.0)
+    queue = (await bench.scheduler._look.at_everything()).queue
+    assert [job.progress.attained_device_s for job in queue] == [65.0]
+
+
 async def test_explain_and_the_queue_know_of_devices_on_their_way(bench):
     await bench.queue("short", ONE, max_steps=50)
     await bench.turn()
