@@ -8,6 +8,7 @@ import json
 import logging
 import sys
 import warnings
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -19,27 +20,38 @@ from transformers.models.auto import modeling_auto as auto
 
 from frenzy_marp.core.memory.blocks import Shape, element_bytes
 from frenzy_marp.core.memory.common import masks, rotary_tables
-from frenzy_marp.core.memory.profiles import block_profile, ends_profile
+from frenzy_marp.core.memory.profiles import (
+    block_profile,
+    ends_profile,
+    saved_by_first_norms,
+)
 from frenzy_marp.core.memory.tape import rounded
+from frenzy_shared.catalog.adapters import adapters_for
 from frenzy_shared.catalog.models import architecture_from_config, attention_of
-from frenzy_shared.domain.model import Attention
-from frenzy_shared.domain.plan import ActivationCheckpointing, Precision
+from frenzy_shared.domain.model import Attention, ModelArchitecture
+from frenzy_shared.domain.plan import ActivationCheckpointing, Loss, Precision
 from frenzy_trainer.accountant import Accountant
+from frenzy_trainer.adapters import add_adapters
+from frenzy_trainer.chunked import chunk_loss
 from frenzy_trainer.model import build_model
 
 SEQUENCES, LENGTH = 3, 40
+NONE, FULL = ActivationCheckpointing.NONE, ActivationCheckpointing.FULL
 SETUPS = [
-    (Precision.BF16, Attention.SDPA, ActivationCheckpointing.NONE),
-    (Precision.FP32, Attention.EAGER, ActivationCheckpointing.NONE),
-    (Precision.BF16, Attention.EAGER, ActivationCheckpointing.FULL),
-    (Precision.FP32, Attention.SDPA, ActivationCheckpointing.FULL),
+    (Precision.BF16, Attention.SDPA, NONE, "weights", Loss.FULL),
+    (Precision.FP32, Attention.EAGER, NONE, "weights", Loss.CHUNKED),
+    (Precision.BF16, Attention.EAGER, FULL, "weights", Loss.FULL),
+    (Precision.FP32, Attention.SDPA, FULL, "weights", Loss.FULL),
+    (Precision.BF16, Attention.SDPA, NONE, "adapters", Loss.CHUNKED),
+    (Precision.FP32, Attention.EAGER, NONE, "adapters", Loss.FULL),
 ]
-Setup = tuple[Precision, Attention, ActivationCheckpointing]
+Setup = tuple[Precision, Attention, ActivationCheckpointing, str, Loss]
 
 
 def counted(config: dict[str, Any], setup: Setup) -> dict[str, int]:
     """Train one step under the accountant: bytes above the weights, and the parameters."""
-    precision, attention, checkpointing = setup
+    precision, attention, checkpointing, trained, loss_kind = setup
+    architecture = architecture_for(config, trained)
     with Accountant() as accountant:
         model = build_model(
             config,
@@ -48,9 +60,14 @@ def counted(config: dict[str, Any], setup: Setup) -> dict[str, int]:
             checkpointing=checkpointing,
             seed=0,
         )
+        if architecture.adapters is not None:
+            add_adapters(model, architecture.adapters)
+        if loss_kind is Loss.CHUNKED:
+            chunk_loss(model, architecture.chunk_length(LENGTH))
         weights = accountant.allocated_bytes
         for parameter in model.parameters():
-            parameter.register_post_accumulate_grad_hook(_drop)
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(_drop)
         tokens = torch.zeros((SEQUENCES, LENGTH), dtype=torch.int64)
         loss = model(input_ids=tokens, labels=tokens).loss
         kept = accountant.allocated_bytes - weights
@@ -59,28 +76,37 @@ def counted(config: dict[str, Any], setup: Setup) -> dict[str, int]:
     return {
         "kept": kept,
         "peak": accountant.peak_bytes - weights,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
     }
+
+
+def architecture_for(config: dict[str, Any], trained: str) -> ModelArchitecture:
+    """Return the architecture, with adapters where only they are ``trained``."""
+    model = architecture_from_config(config)
+    if trained == "weights":
+        return model
+    adapters = adapters_for(model.family, (), rank=8, alpha=16, dropout=0.0)
+    return replace(model, adapters=adapters)
 
 
 def predicted(config: dict[str, Any], setup: Setup) -> dict[str, int]:
     """Return the same from MARP's tape, without the scalars."""
-    precision, attention, checkpointing = setup
-    model = architecture_from_config(config)
-    shape = Shape(
-        model, attention_of(model, attention), SEQUENCES, LENGTH, element_bytes(precision)
-    )
+    precision, attention, checkpointing, trained, loss = setup
+    model = architecture_for(config, trained)
+    attention = attention_of(model, attention)
+    shape = Shape(model, attention, SEQUENCES, LENGTH, element_bytes(precision), loss)
     block = block_profile(shape, checkpointing, gathers=False)
     ends = ends_profile(shape, gathers=False)
     kept = model.num_layers * block.kept + rotary_tables(shape)
+    kept -= saved_by_first_norms(shape) if checkpointing is NONE else 0
     kept += rounded(8 * SEQUENCES * LENGTH)
-    if checkpointing is ActivationCheckpointing.FULL:
+    if checkpointing is FULL:
         kept += int(masks(shape, np.array([SEQUENCES]))[0])
     layers = kept - block.kept + ends.waiting + max(block.backward.peaks)
     return {
         "kept": kept + ends.kept,
         "peak": max(kept + max(ends.last.peaks), layers, max(ends.first.peaks)),
-        "parameters": model.num_parameters,
+        "parameters": model.num_trained_parameters,
     }
 
 

@@ -112,7 +112,8 @@ def linear(
 ) -> Value:
     """Apply a dense layer.
 
-    Without a bias (mm) the weight's gradient comes first, with one (addmm) the input's does.
+    Without a bias (mm) the weight's gradient comes first, with one (addmm) the input's does; the
+    bias is handed over before the weight, whose gradient has a transposition to pass.
     The gradient of a ``tied`` weight waits for its other half. A weight that does not train
     (``None``: as the tape says) needs no input saved.
     """
@@ -128,8 +129,11 @@ def linear(
             tape.give(x)
         elif bias_bytes:
             tape.give(x)
-            tape.give_parameter(weight_bytes, tied=tied)
-            tape.give_parameter(bias_bytes)
+            weight, bias = tape.allocate(weight_bytes), tape.allocate(bias_bytes)
+            tape.give_parameter(bias_bytes, made=bias)
+            tape.give_parameter(weight_bytes, tied=tied, made=weight)
+            tape.free(weight)
+            tape.free(bias)
         else:
             tape.give_parameter(weight_bytes, tied=tied)
             tape.give(x)
