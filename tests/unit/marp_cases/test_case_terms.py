@@ -221,6 +221,13 @@ def test_fsdp1_makes_one_gradient_of_all_that_is_outside_the_blocks():
     assert term(whole, "gradients put together") == 0
 
 
+def test_fsdp2_copies_the_embeddings_gradient_for_its_reduction():
+    sharded = {"sharding": "fsdp2", "data": 2, "shard_degree": 2, "reduce_dtype": "fp32"}
+    end = moment(run(parallelism=sharded, gpu={"count": 2}), "end of backward")
+    assert term(end, "gradients put together") == pytest.approx((2 + 4) * EMBEDDING)
+    assert term(end, "gathered weights") == pytest.approx(2 * EMBEDDING)
+
+
 def test_deepspeed_casts_the_largest_gradient_before_it_adds_it():
     training = {
         "framework": "megatron_deepspeed",
@@ -256,3 +263,9 @@ def test_fsdp1_peaks_as_it_does_in_torch():
     peak = predict_allocated(found)
     assert peak.name == "end of backward"
     assert peak.total / 2**20 == pytest.approx(28.0, rel=0.02)
+
+
+def test_a_pipeline_stage_may_have_no_layer():
+    stages = {"data": 1, "pipeline": 3, "pipeline_layers": [2, 0, 2]}
+    found = run(parallelism=stages, gpu={"count": 3})
+    assert predict_allocated(found).total > 0

@@ -165,34 +165,45 @@ def _backward(parts: _Parts) -> tuple[Moment, Moment]:
 
 
 def _last_gradients(parts: _Parts) -> Moment:
-    """Return the end of backward, where the gradients outside the blocks are put together.
-
-    FSDP1's root unit is one flat parameter: the pieces of its gradient wait for each other and
-    are then copied into one, whole, before they are divided. DeepSpeed's BF16_Optimizer adds
-    each 16-bit gradient to its fp32 sum through an fp32 copy, the largest of which is the
-    embedding's. Stage 1 copies a rank's share while all gradients are still there.
-    """
-    states, geometry, training = parts.states, parts.geometry, parts.run.training
-    together, gradients = 0.0, states.gradients
-    flat = parts.gathered_root and parts.run.parallelism.sharding is word.Sharding.FSDP
-    if flat and training.adapter is None:
-        together = 2.0 * geometry.ends * training.compute_dtype.size_bytes
-        gradients *= 1 - geometry.ends / geometry.total  # the root's share comes of these
-    elif states.casts_gradients:
-        together = 4.0 * max(geometry.embedding, geometry.head)
-    elif parts.run.parallelism.sharding is word.Sharding.ZERO1:
-        together = gradients / parts.run.parallelism.shard_degree if states.copies_share else 0.0
+    """Return the end of backward, where the gradients outside the blocks are put together."""
+    states, geometry = parts.states, parts.geometry
+    together, gathered, late = _put_together(parts)
     rest = parts.saved_once * max(0.0, geometry.in_flight - 1)
     return Moment(
         "end of backward",
         (
             *_resident(parts),
-            ("gradients", gradients),
-            ("gathered weights", parts.gathered_root),
+            ("gradients", states.gradients * (1 - late / max(1, geometry.total))),
+            ("gathered weights", gathered),
             (_TOGETHER, together),
             ("activations", rest),
         ),
     )
+
+
+def _put_together(parts: _Parts) -> tuple[float, float, int]:
+    """Return bytes that the last gradients need, gathered bytes, and whose shares come of them.
+
+    FSDP1's root unit is one flat parameter: the pieces of its gradient wait for each other and
+    are then copied into one, whole, before they are divided. FSDP2 copies the embedding's into
+    the reduction's input. DeepSpeed's BF16_Optimizer adds each 16-bit gradient to its fp32 sum
+    through an fp32 copy, the largest of which is the embedding's; its stage 1 copies a rank's
+    share while all gradients are still there.
+    """
+    states, geometry, run = parts.states, parts.geometry, parts.run
+    sharding, size = run.parallelism.sharding, run.training.compute_dtype.size_bytes
+    if parts.gathered_block and run.training.adapter is None:
+        if sharding is word.Sharding.FSDP:
+            return 2.0 * geometry.ends * size, parts.gathered_root, geometry.ends
+        if sharding is word.Sharding.FSDP2:
+            reduced = (run.parallelism.reduce_dtype or run.training.grad_dtype).size_bytes
+            late = geometry.embedding
+            return float(late * (size + reduced)), float(late * size), late
+    if states.casts_gradients:
+        return 4.0 * max(geometry.embedding, geometry.head), parts.gathered_root, 0
+    if states.copies_share and sharding is word.Sharding.ZERO1:
+        return states.gradients / run.parallelism.shard_degree, parts.gathered_root, 0
+    return 0.0, parts.gathered_root, 0
 
 
 def _gathered_in_last_block(parts: _Parts) -> float:
