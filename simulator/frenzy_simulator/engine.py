@@ -2,10 +2,11 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from frenzy_scheduler.core.admission import Holding, Ledger
 from frenzy_scheduler.core.cycle import cycle
 from frenzy_scheduler.core.decisions import (
     Allocator,
@@ -21,6 +22,7 @@ from frenzy_scheduler.core.snapshot import Snapshot
 from frenzy_shared.domain.cluster import NodeRecord
 from frenzy_shared.domain.ids import JobId, NodeId
 from frenzy_shared.domain.placement import Placement
+from frenzy_shared.domain.project import Project
 from frenzy_simulator.events import Agenda, Event, Kind
 from frenzy_simulator.jobs import SimJob
 from frenzy_simulator.live import LiveJob
@@ -51,6 +53,7 @@ class Simulation:
     users: ManualUsers | None = None
     name: str = ""  # of the policy in results; the strategy's when empty
     look: Look | None = None
+    projects: Sequence[Project] = ()  # those with quotas
 
     def run(self, watch: Watch | None = None) -> Outcome:
         """Simulate until every job is over. Equal simulations give equal outcomes."""
@@ -216,7 +219,12 @@ class _Engine:
             self._given.look(queue, running, self._machines.snapshot, self._now_ms)
         started = time.thread_time_ns()
         decisions = cycle(
-            queue, self._machines.snapshot, self._now_ms, self._given.strategy, running
+            queue,
+            self._machines.snapshot,
+            self._now_ms,
+            self._given.strategy,
+            running,
+            ledger=Ledger(self._given.projects, self._holdings()),
         )
         self.outcome.decision_ns.append(time.thread_time_ns() - started)
         changes = [one for one in decisions if not isinstance(one, Hold)]
@@ -230,6 +238,11 @@ class _Engine:
             if isinstance(change, Place | Resize):
                 self._start(self._queue.pop(change.job), change.placement)
         self._plan_tick(calmer=ticked and not changes)
+
+    def _holdings(self) -> Iterator[Holding]:
+        for live in self._running.values() if self._given.projects else ():
+            if live.plan is not None:
+                yield Holding(live.job.project, live.plan.kind, live.plan.device_count)
 
     def _stop(self, live: LiveJob, *, lost_s: float = 0.0) -> None:
         live.leave(self._now_ms, lost_s=lost_s)

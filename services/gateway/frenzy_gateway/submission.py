@@ -147,11 +147,7 @@ def new_submission(
         data={"submitted_by": submitted_by, "spec": document},
     )
     return Submission(
-        job=record,
-        spec=document,
-        idempotency_key=key,
-        body_sha256=digest,
-        outbox=(announcement,),
+        job=record, spec=document, idempotency_key=key, body_sha256=digest, outbox=(announcement,)
     )
 
 
