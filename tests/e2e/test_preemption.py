@@ -22,7 +22,7 @@ OVER = {"SUCCEEDED", "FAILED", "CANCELLED"}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_a_job_makes_way_moves_and_learns_the_same(installation):
     """The scheduler is killed while the job saves; a job that must not be stopped runs beside."""
     home = installation
