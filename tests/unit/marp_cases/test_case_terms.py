@@ -269,3 +269,19 @@ def test_a_pipeline_stage_may_have_no_layer():
     stages = {"data": 1, "pipeline": 3, "pipeline_layers": [2, 0, 2]}
     found = run(parallelism=stages, gpu={"count": 3})
     assert predict_allocated(found).total > 0
+
+
+def test_adapters_with_dropout_keep_a_mask_and_their_own_dropped_input():
+    """3 bytes for each of query and value, where without dropout they share one input of 2."""
+    training = {
+        "method": "lora",
+        "adapter_dtype": "bf16",
+        "activation_checkpointing": "none",
+        "loss": "eager",
+    }
+
+    def kept(dropout):
+        lora = {**LORA, "dropout": dropout}
+        return block_bytes(run(training={**training, "lora": lora})).kept
+
+    assert kept(0.1) - kept(0.0) == pytest.approx(2 * 3 * HIDDEN - 2 * HIDDEN)

@@ -124,8 +124,8 @@ def _adapters(block: Block) -> float:
     if block.kernels.fused_qkv and set(_QKV) <= set(adapter.targets):
         widths = widths[2:]  # one adapter on the fused projection
     inner = block.element * adapter.rank * len(widths)
-    fused = block.kernels.fused_norm and block.run.model.norm is word.Norm.RMS
-    return inner if fused or adapter.dropout == 0 else inner + (1 + block.element) * sum(widths)
+    dropped = (1 + block.element) * sum(widths) if block.drops_adapter_inputs() else 0.0
+    return inner + dropped
 
 
 def _residual_dropout(block: Block) -> float:

@@ -40,7 +40,15 @@ class Block:
         adapter = self.run.training.adapter
         if adapter is None or self.keeps_quantised_inputs():
             return 1
+        if self.drops_adapter_inputs():
+            return 0  # each adapter keeps its own dropped copy instead
         return int(any(target in adapter.targets for target in targets))
+
+    def drops_adapter_inputs(self) -> bool:
+        """Return whether adapters drop inputs, one by one; kernels that fuse them do not."""
+        adapter = self.run.training.adapter
+        fused = self.kernels.fused_norm and self.run.model.norm is word.Norm.RMS
+        return adapter is not None and adapter.dropout > 0 and not fused
 
     def keeps_quantised_inputs(self) -> bool:
         """Return whether quantised matrices keep their inputs although they are frozen.
