@@ -1,8 +1,8 @@
 """What a plan takes beside its devices: the nodes' RAM, and disk for what it writes.
 
-Follows the trainer: every rank builds the whole model on the host in the compute precision; a
-checkpoint holds all weights, and for what is trained a master copy and both of Adam's moments in
-fp32; a resuming rank reads its share of that into RAM.
+Follows the trainer (benchmarks/host): every rank builds the whole model on the host in the compute
+precision; a checkpoint holds all weights, and for what is trained a master copy and both of Adam's
+moments in fp32; a resuming rank reads its share of that into RAM.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ from frenzy_shared.domain.model import TrainingSetup
 from frenzy_shared.domain.plan import HostEstimate, MemoryTerm, ParallelismPlan
 from frenzy_shared.units import GIB, MIB
 
-# Python with torch, transformers and DeepSpeed: 392 MiB measured (torch 2.13, CPU build).
+# Python with torch, transformers and DeepSpeed (torch 2.13, CPU build).
 _PROCESS: Final = 512 * MIB
 # CUDA's libraries and the host's side of a context; a prior, nobody here has measured it.
 _CUDA_PROCESS: Final = 3 * GIB
@@ -24,14 +24,14 @@ def host_estimate(
 ) -> HostEstimate:
     """Return the RAM of one rank at its highest moment, and the disk of one checkpoint and export.
 
-    The tensors of an emulated device, ``allocated`` bytes, are in RAM too.
+    The tensors of an emulated device, ``allocated`` bytes, are in RAM, the model among them.
     """
     model = setup.model
     weights = model.num_parameters * element_bytes(plan.precision)
     saved = model.num_trained_parameters * _SAVED_PER_TRAINED
     ram = {
         "the process": _PROCESS if emulated else _CUDA_PROCESS,
-        "the model while it is built or read": weights,
+        "the model while it is built": 0 if emulated else weights,
         "a share of the optimizer's states while resuming": saved // plan.data,
         "tensors of the emulated device": allocated if emulated else 0,
     }
