@@ -13,6 +13,7 @@ from frenzy_scheduler.core.decisions import Strategy
 from frenzy_scheduler.core.policies import POLICIES, PREEMPTIVE, policy_named
 from frenzy_scheduler.core.policies.has import Has
 from frenzy_shared.domain.cluster import NodeRecord, summarize_kinds
+from frenzy_shared.domain.project import Project
 from frenzy_shared.errors import Misconfigured
 from frenzy_simulator.bound import bound_avg_s
 from frenzy_simulator.engine import Simulation
@@ -39,6 +40,7 @@ class Comparison:
     nodes: Sequence[NodeRecord]
     policies: Sequence[str]
     scenario: Scenario
+    projects: Sequence[Project] = ()  # those with quotas
 
     def __post_init__(self) -> None:
         """Refuse unknown and repeated policies before anything runs."""
@@ -77,6 +79,7 @@ class Comparison:
             scenario=self.scenario,
             users=users,
             name=policy,
+            projects=self.projects,
         )
         return summarize(simulation.run(_thinned(policy, progress)))
 

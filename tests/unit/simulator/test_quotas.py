@@ -10,6 +10,8 @@ from tests.support.simulation import FREE, a_job, a_plan, a_setup, ends, nodes, 
 
 from frenzy_scheduler.core.policies import POLICIES, PREEMPTIVE
 from frenzy_shared.domain.project import DeviceQuota, Project
+from frenzy_simulator.errors import InvalidScenario
+from frenzy_simulator.quotas import load_quotas
 
 NAMES = [policy.name for policy in (*POLICIES, *PREEMPTIVE)]
 ONE = a_setup(1)
@@ -63,3 +65,37 @@ def test_an_owner_starts_at_once_though_a_guest_has_everything(name):
     outcome = simulate(name, [*guests, late], MACHINES, ROWS, FREE, projects=[owner])
     (mine,) = [job for job in outcome.done if job.id == "own"]
     assert mine.wait_s == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("vision: {devices: {limit: -1}}", "project vision: devices.limit: "),
+        ("vision: {kinds: {T4: {limt: 1}}}", "did you mean 'limit'?"),
+        ("Vision: {}", "project 'Vision': use a-z"),
+        ("vision: 3", "project vision: "),
+        ("- a", "quotas.yaml"),
+        ("vision: {weight: 0}", "project vision: weight: "),
+    ],
+)
+def test_wrong_quota_files_are_refused_with_the_place(tmp_path, text, said):
+    file = tmp_path / "quotas.yaml"
+    file.write_text(text)
+    with pytest.raises(InvalidScenario) as error:
+        load_quotas(file)
+    assert said in error.value.message
+
+
+def test_quotas_are_what_the_api_takes(tmp_path):
+    file = tmp_path / "quotas.yaml"
+    file.write_text(
+        "vision: {weight: 2, kinds: {T4: {nominal: 1}}, max_running_jobs: 3}\naudio: {}"
+    )
+    assert load_quotas(file) == (
+        Project(
+            name="vision", weight=2.0, kinds={"T4": DeviceQuota(nominal=1)}, max_running_jobs=3
+        ),
+        Project(name="audio"),
+    )
+    with pytest.raises(InvalidScenario, match="cannot read"):
+        load_quotas(tmp_path / "absent.yaml")

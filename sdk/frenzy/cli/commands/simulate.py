@@ -13,6 +13,7 @@ from frenzy_shared.domain.cluster import summarize_kinds
 from frenzy_simulator.cluster import load_cluster, parse_cluster
 from frenzy_simulator.compare import Comparison, as_json
 from frenzy_simulator.metrics import Summary
+from frenzy_simulator.quotas import load_quotas
 from frenzy_simulator.scenario import Scenario
 from frenzy_simulator.workload import Source
 
@@ -66,6 +67,9 @@ def simulate(
     node_mtbf: Annotated[
         float, typer.Option(help="Hours between failures of a node; 0: none.")
     ] = 0.0,
+    quotas: Annotated[
+        Path | None, typer.Option(help="Quotas (YAML): what PUT /projects takes, by project.")
+    ] = None,
     quiet: Quiet = False,
     output_: Output = Format.TABLE,
 ) -> None:
@@ -97,6 +101,7 @@ def simulate(
         nodes=nodes,
         policies=policy or ("has", "frenzy"),
         scenario=scenario,
+        projects=load_quotas(quotas) if quotas is not None else (),
     )
     summaries = _run(comparison, quiet=quiet)
     _write(summaries, comparison.bound_avg_jct_s(), output_)
