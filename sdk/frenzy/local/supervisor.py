@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from frenzy.client import AsyncClient
 from frenzy.exchange import Retry
@@ -23,7 +23,6 @@ from frenzy.local.processes import ProcessMark, end_all
 from frenzy.local.status import ChildStatus, Phase, Status, hold
 from frenzy_shared.bus.nats_users import UsersFile
 from frenzy_shared.errors import FrenzyError, Unavailable
-from frenzy_shared.messages.http import SAFE_MODE
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +63,8 @@ class Supervisor:
             stopping = asyncio.ensure_future(stop.wait())
             await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
             if starting.done():
-                self._tell(Phase.READY, starting.result())  # raises what went wrong
+                starting.result()  # raises what went wrong
+                self._tell(Phase.READY, "")
                 self._ready(self._url)
                 await stopping
             else:
@@ -76,8 +76,7 @@ class Supervisor:
             self._tell(Phase.FAILED, _explain(error))
             raise
 
-    async def _start(self) -> str:
-        """Start everything; return what people should know about it."""
+    async def _start(self) -> None:
         self._tell(Phase.STARTING, "preparing")
         secret = credentials.load_or_make(self._layout)
         plan = stack.build(self._layout, self._options, secret)
@@ -89,7 +88,7 @@ class Supervisor:
         await load_functions(plan.redis_url)
         await self._start_stage(plan.services, "starting services and agents")
         self._tell(Phase.STARTING, "waiting for nodes")
-        return await self._wait_for_nodes(plan, secret.admin_token)
+        await self._wait_for_nodes(plan, secret.admin_token)
 
     async def _start_stage(self, specs: Sequence[ChildSpec], step: str) -> None:
         self._tell(Phase.STARTING, step)
@@ -102,8 +101,8 @@ class Supervisor:
             for task in tasks:
                 await _cancel(task)
 
-    async def _wait_for_nodes(self, plan: stack.Stack, token: str) -> str:
-        """Wait until all nodes are here, or say why that cannot be waited for."""
+    async def _wait_for_nodes(self, plan: stack.Stack, token: str) -> None:
+        """Wait until all nodes are here; in SAFE MODE none gets work, so none is waited for."""
         wanted = set(self._options.nodes)
         authority = str(plan.nats.ca or "")
         client = AsyncClient(plan.url, token, ca=authority, retry=Retry(attempts=2))
@@ -112,11 +111,10 @@ class Supervisor:
                 while wanted:
                     with suppress(Unavailable):
                         wanted -= {n.id for n in await client.nodes() if n.state in _HERE}
-                        for check in (await client.readiness()).checks:
-                            if check.name == SAFE_MODE and not check.ok:
-                                return f"SAFE MODE: {check.detail}; see: frenzy admin reconcile"
+                        if why := (await client.readiness()).safe_mode:
+                            log.warning("SAFE MODE: %s", why)
+                            return
                     await asyncio.sleep(_POLL_S if wanted else 0)
-                return ""
         except TimeoutError:
             raise Unavailable(
                 f"not UP after {_NODES_UP_S:.0f} s: {', '.join(sorted(wanted))}",
@@ -239,7 +237,7 @@ async def _start_child(child: Child, layout: Layout) -> None:
         raise Unavailable(text, suggestions=hint) from None
 
 
-async def _cancel(task: "asyncio.Future[Any]") -> None:
+async def _cancel(task: "asyncio.Future[None]") -> None:
     """Cancel until it is done: on Python 3.11 one cancellation can get lost in a library."""
     while not task.done():
         task.cancel()

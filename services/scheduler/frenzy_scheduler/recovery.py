@@ -172,9 +172,13 @@ def _node_difference(repair: NodeRepair) -> Difference:
     before, after = repair.present, repair.record
     return Difference(
         entity=f"node:{after.id}",
-        store="unknown" if before is None else f"{before.state}, epoch {before.epoch}",
-        repair=f"becomes {after.state}, epoch {after.epoch}",
+        store="unknown" if before is None else _node_shown(before),
+        repair=f"becomes {_node_shown(after)}",
     )
+
+
+def _node_shown(node: NodeRecord) -> str:
+    return f"{node.state}, epoch {node.epoch}{', drained' if node.drain else ''}"
 
 
 def _differs(repair: NodeRepair) -> bool:

@@ -253,6 +253,11 @@ class ReadinessView(Wire):
     status: str
     checks: tuple[CheckView, ...] = ()
 
+    @property
+    def safe_mode(self) -> str:
+        """Return why nothing may change at present; "" when it may."""
+        return next((c.detail for c in self.checks if c.name == SAFE_MODE and not c.ok), "")
+
 
 class VersionView(Wire):
     """What answers."""

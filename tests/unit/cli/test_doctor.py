@@ -32,3 +32,13 @@ def test_a_server_that_accepts_nothing_says_why(cli):
     wrong = CheckView(name="bus", ok=False, detail="not connected")
     check = server_check(cli, wrong, status=503)
     assert (check.verdict, check.detail) == (doctor.Verdict.FAIL, "bus: not connected")
+
+
+def test_findings_are_columns_in_a_pipe_too(cli, monkeypatch):
+    found = [
+        doctor.Check(name="python", verdict=doctor.Verdict.OK, detail="3.11"),
+        doctor.Check(name="gpus", verdict=doctor.Verdict.WARN, detail="none", remedy="buy one"),
+    ]
+    monkeypatch.setattr("frenzy.cli.commands.doctor.checks", lambda: iter(found))
+    result = cli("doctor")
+    assert result.out == "ok   python: 3.11\nwarn gpus: none\n       try: buy one\n"

@@ -23,8 +23,9 @@ def doctor(*, output_: Output = Format.TABLE) -> None:
         found.append(check)
         if output_ not in (Format.JSON, Format.YAML):
             console = output.out()
-            console.print(f"{check.verdict:5}", style=_STYLES[check.verdict], end="")
-            sys.stdout.write(f"{check.name}: {check.detail}\n")
+            console.print(check.verdict, style=_STYLES[check.verdict], end="")
+            gap = " " * (5 - len(check.verdict))  # a console in a pipe drops blanks at an end
+            sys.stdout.write(f"{gap}{check.name}: {check.detail}\n")
             if check.remedy:
                 sys.stdout.write(f"       try: {check.remedy}\n")
     if output_ in (Format.JSON, Format.YAML):

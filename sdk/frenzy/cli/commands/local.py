@@ -10,6 +10,8 @@ from rich.text import Text
 
 from frenzy.cli import output
 from frenzy.cli.options import Format, Output, Quiet
+from frenzy.client import Client
+from frenzy.exchange import Retry
 from frenzy.local import control
 from frenzy.local.drain import attempts_alive
 from frenzy.local.layout import Layout, default_layout
@@ -25,7 +27,7 @@ from frenzy.local.options import (
 )
 from frenzy.local.processes import ProcessMark
 from frenzy.local.status import Phase, Status
-from frenzy_shared.errors import Unavailable
+from frenzy_shared.errors import FrenzyError, Unavailable
 
 
 def up(
@@ -146,6 +148,14 @@ def _foreground(layout: Layout) -> None:
     asyncio.run(supervise(layout, ready))
 
 
+def _safe_mode(url: str) -> str:
+    try:
+        with Client(url, retry=Retry(attempts=1)) as client:
+            return client.readiness().safe_mode
+    except FrenzyError:  # what runs says so elsewhere
+        return ""
+
+
 def _announce(
     layout: Layout, status: Status, output_: Format, *, quiet: bool, already: bool
 ) -> None:
@@ -162,8 +172,8 @@ def _announce(
         return
     console = output.err()
     console.print(f"Frenzy {'already runs' if already else 'is up'}. Logs: {layout.logs}")
-    if status.detail:
-        console.print(Text(status.detail, style="yellow"))
+    if why := _safe_mode(status.url):
+        console.print(Text(f"SAFE MODE: {why}; see: frenzy admin reconcile", style="yellow"))
     rows = status.children
     console.print(
         output.table(
