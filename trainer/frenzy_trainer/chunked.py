@@ -113,14 +113,12 @@ def _chunk(
     logits: torch.Tensor, targets: torch.Tensor, chunking: Chunking
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the summed loss of a chunk, and its gradient towards the projection's output."""
-    if chunking.scale != 1.0:
-        logits = logits / chunking.scale
+    logits.div_(chunking.scale)
     slope = None
     if chunking.cap is not None:
-        bent = torch.tanh(logits / chunking.cap)
-        slope = 1 - bent.float().square()
-        logits = bent * chunking.cap
-        del bent
+        logits.div_(chunking.cap).tanh_()
+        slope = logits.float().square().neg_().add_(1)
+        logits.mul_(chunking.cap)
     high = logits.float()
     del logits
     result = functional.log_softmax(high, dim=-1)

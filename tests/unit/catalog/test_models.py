@@ -8,7 +8,7 @@ from frenzy_shared.catalog.models import (
     resolve_model,
 )
 from frenzy_shared.catalog.presets import PRESETS
-from frenzy_shared.domain.model import Family
+from frenzy_shared.domain.model import Attention, Family
 from frenzy_shared.errors import InvalidModelConfig, InvalidSpec
 from frenzy_shared.messages.setup import sequence_length, training_setup
 from frenzy_shared.messages.spec import parse_spec
@@ -93,7 +93,9 @@ def test_presets_have_the_size_in_their_name():
     for name in PRESETS:
         sizes = re.findall(r"(?:^|-)([\d.]+)([mb])(?:-|$)", name)
         for number, unit in sizes:
-            assert counted(name) == pytest.approx(float(number) * units[unit], rel=0.31), name  # Gemma is large for its name
+            assert counted(name) == pytest.approx(float(number) * units[unit], rel=0.31), (
+                name
+            )  # Gemma is large for its name
 
 
 def test_byte_models_are_small_enough_for_a_cpu():
@@ -197,3 +199,51 @@ def test_sequences_that_do_not_fit_the_model_are_refused(length, message):
 
 def test_rotary_models_may_go_beyond_their_positions():
     assert setup(model="llama-tiny", sequence_length=4096).sequence_length == 4096
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "mixtral", "num_local_experts": 8}, "model.num_local_experts: mixtures"),
+        ({"model_type": "qwen3_moe", "num_experts": 10**12}, "model.num_experts: is 1000000000000"),
+        ({"model_type": "mistrl"}, "did you mean 'mistral'"),
+        ({"model_type": ["llama"]}, "model.model_type: \"['llama']\" is not supported"),
+        ({"model_type": "phi", "rope_parameters": {"partial_rotary_factor": "x"}}, "is 'x'; give"),
+        ({"model_type": "stablelm", "qk_layernorm": True}, "model.qk_layernorm: StableLM's"),
+        ({"model_type": "olmo", "clip_qkv": 8.0}, "model.clip_qkv: is not supported"),
+        ({"model_type": "mamba", "num_attention_heads": None}, "num_attention_heads: is required"),
+        ({"model_type": "gemma2", "sliding_window": -1}, "model.sliding_window: is '-1'"),
+    ],
+)
+def test_other_architectures_name_what_is_wrong(change, message):
+    with pytest.raises(InvalidModelConfig) as caught:
+        architecture_from_config({**LLAMA, **change})
+    assert message in str(caught.value)
+
+
+def test_an_unchecked_decoder_is_read_by_structure_and_flagged():
+    model = architecture_from_config({**LLAMA, "model_type": "seed_oss"})
+    assert (model.family, model.structure.assumed) == (Family.OTHER, True)
+    assert not architecture_from_config(LLAMA).structure.assumed
+
+
+def test_soft_capped_attention_runs_eager_whatever_is_asked_for():
+    spec = {"model": "gemma-2-2b", "data": "node:/x", "global_batch_size": 1, "attention": "sdpa"}
+    assert training_setup(parse_spec(spec)).attention is Attention.EAGER
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"lora": {"rank": 8}}, "lora needs method: lora"),
+        ({"method": "lora", "lora": {"target_modules": ["q_porj"]}}, "did you mean 'q_proj'?"),
+        ({"method": "lora", "lora": {"rank": 0}}, "lora.rank"),
+        ({"method": "lora", "lora": {"ranks": 4}}, "did you mean 'rank'?"),
+        ({"method": "lora", "model": {**LLAMA, "model_type": "cohere"}}, "known architecture"),
+    ],
+)
+def test_bad_adapters_are_refused_in_words(spec, message):
+    document = {"model": LLAMA, "data": "node:/x", "global_batch_size": 1, **spec}
+    with pytest.raises(InvalidSpec) as caught:
+        training_setup(parse_spec(document))
+    assert message in str(caught.value)

@@ -36,7 +36,7 @@ def test_every_known_architecture_is_counted_to_the_block(printed):
         assert predicted["parameters"] == counted["parameters"], row
         # A few scalars and small tables (at most 12 blocks of 512 bytes) are left out.
         assert 0 <= counted["kept"] - predicted["kept"] <= 12 * 512, row
-        assert predicted["peak"] == pytest.approx(counted["peak"], rel=0.01), row
+        assert predicted["peak"] == pytest.approx(counted["peak"], rel=0.015), row
 
 
 def test_every_rule_has_a_configuration_to_check_it_with():

@@ -9,7 +9,7 @@ from tests.support.planning import MIB, emulated, gpu, setup
 
 from frenzy_marp.core.planner import MAX_PLANS, plan_job
 from frenzy_shared.domain.model import Pins
-from frenzy_shared.domain.plan import ActivationCheckpointing, Precision
+from frenzy_shared.domain.plan import ActivationCheckpointing, Loss, Precision
 
 SMALL, MIDDLE, LARGE = emulated("small", 96), emulated("middle", 256), emulated("large", 512, 1)
 CLUSTER = (SMALL, MIDDLE, LARGE)
@@ -55,6 +55,58 @@ def test_recomputation_is_used_where_only_it_fits():
     between = (needed("full") + needed("none")) // 2 // MIB
     [plan] = plan_job(demand(), [emulated("between", between)]).plans
     assert plan.parallelism.activation_checkpointing is ActivationCheckpointing.FULL
+
+
+VOCABULARY = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 8192,
+    "max_position_embeddings": 512,
+}
+
+
+def test_the_loss_is_chunked_where_only_its_logits_bind():
+    def demand(loss):
+        pins = {"gpus": 1, "micro_batch_size": 4}
+        return setup(model=VOCABULARY, global_batch_size=4, loss=loss, resources=pins)
+
+    def needed(loss):
+        return plan_job(demand(loss), [emulated("big", 8192)]).plans[0].memory.required.high
+
+    assert needed("chunked") < needed("full") / 2
+    assert needed("auto") == needed("full"), "the usual loss, where it fits"
+    between = (needed("chunked") + needed("full")) // 2 // MIB
+    [plan] = plan_job(demand("auto"), [emulated("between", between)]).plans
+    assert plan.parallelism.loss is Loss.CHUNKED
+    assert plan.id.endswith("-chunked")
+    refused = plan_job(demand("full"), [emulated("between", between)]).refused[0]
+    assert "without loss it would fit" in refused.reason
+
+
+def test_an_assumed_architecture_is_never_given_a_chunked_loss():
+    unknown = {**VOCABULARY, "model_type": "cohere"}
+    demand = setup(model=unknown, global_batch_size=4, resources={"gpus": 1})
+    assert demand.model.structure.assumed
+    plans = plan_job(demand, [emulated("small", 512, 1)]).plans
+    assert {plan.parallelism.loss for plan in plans} == {Loss.FULL}
+
+
+def test_adapters_need_neither_gradients_nor_moments_of_frozen_weights():
+    def memory(**method):
+        pins = {"gpus": 2, "zero_stage": 2, "micro_batch_size": 1}
+        demand = setup(model="llama-3.1-8b", sequence_length=512, resources=pins, **method)
+        return plan_job(demand, [gpu("A100-SXM4-80GB", 900, 8)]).plans[0]
+
+    full, adapted = memory(), memory(method="lora", lora={"rank": 16})
+    parameters = 8_030_261_248
+    assert full.memory.allocated.expected > 2 * parameters + 6 * parameters
+    assert 2 * parameters < adapted.memory.allocated.expected < 3.5 * parameters
+    assert adapted.speed.step_s < full.speed.step_s
+    bucket = adapted.parallelism.reduce_bucket_elements
+    assert bucket == 16 * (2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14_336))
 
 
 def test_a_pin_that_cannot_fit_is_named_with_numbers():

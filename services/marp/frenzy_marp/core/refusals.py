@@ -21,9 +21,9 @@ _RELAXATIONS: Final[tuple[tuple[str, Callable[[Pins], Pins]], ...]] = (
     ("resources.gpus", lambda pins: replace(pins, device_count=None)),
     ("resources.max_gpus", lambda pins: replace(pins, max_devices=None)),
     ("resources.zero_stage", lambda pins: replace(pins, zero_stage=None)),
+    ("loss", lambda pins: replace(pins, loss=None)),
     ("resources.micro_batch_size", lambda pins: replace(pins, micro_batch_size=None)),
     ("gradient_checkpointing", lambda pins: replace(pins, activation_checkpointing=None)),
-    ("loss", lambda pins: replace(pins, loss=None)),
     ("precision", lambda pins: replace(pins, precision=None)),
 )
 
