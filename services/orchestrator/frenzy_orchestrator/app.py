@@ -13,6 +13,7 @@ from frenzy_orchestrator.adapters.devices.nvml import NvmlDevices
 from frenzy_orchestrator.adapters.devices.port import DeviceInventory
 from frenzy_orchestrator.adapters.devices.use import AttemptUse
 from frenzy_orchestrator.adapters.evidence import EvidenceLedger
+from frenzy_orchestrator.adapters.host import host_memory_bytes
 from frenzy_orchestrator.adapters.journal import NodeJournal
 from frenzy_orchestrator.adapters.launching import Launcher
 from frenzy_orchestrator.adapters.preparation import Preparation
@@ -108,6 +109,7 @@ def assemble(
         node=settings.node,
         address=settings.address,
         labels=settings.labels,
+        host_memory_bytes=host_memory_bytes(),
         boot_id=procfs.boot_id(),
         heartbeat_s=settings.heartbeat_s,
         fence_after_s=settings.fence_after_s,

@@ -51,6 +51,7 @@ class Agent:
     metrics: AgentMetrics
     changed: asyncio.Event  # set when there is evidence to publish
     labels: tuple[tuple[str, str], ...] = ()
+    host_memory_bytes: int = 0
     epoch: int = 0
     _answered_at: float = 0.0
     _confirmed: bool = False  # an answer came to a heartbeat with our epoch
@@ -106,6 +107,7 @@ class Agent:
             devices=devices,
             attempts=self.roster.held(),
             labels=self.labels,
+            host_memory_bytes=self.host_memory_bytes,
         )
 
     def _look(self) -> tuple[tuple[Device, ...], Mapping[str, int]]:

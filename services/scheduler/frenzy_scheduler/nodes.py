@@ -108,6 +108,7 @@ class Nodes:
             address=heartbeat.address,
             devices=heartbeat.devices,
             labels=heartbeat.labels,
+            host_memory_bytes=heartbeat.host_memory_bytes,
             least_epoch=least,
             outbox=(node_event(node, "joined", f"{len(heartbeat.devices)} devices"),),
         )

@@ -63,6 +63,7 @@ class NodeRecord:
     reason: str = ""
     updated_ms: int = 0
     labels: tuple[tuple[str, str], ...] = ()  # what its operator calls it; by key
+    host_memory_bytes: int = 0  # 0: unknown
     drain: str = ""
     strikes: tuple[Strike, ...] = ()  # the latest, oldest first
 
@@ -98,6 +99,7 @@ class KindSummary:
 
     ``memory_bytes`` is the smallest usable memory among the kind's devices;
     ``node_counts`` are the devices per node, largest first (one entry a node).
+    ``host_memory_bytes`` is the smallest RAM of their nodes, 0 where one does not say.
     """
 
     kind: str
@@ -106,6 +108,7 @@ class KindSummary:
     emulated: bool
     relative_speed: float
     node_counts: tuple[int, ...]
+    host_memory_bytes: int = 0
 
     @property
     def total(self) -> int:
@@ -116,13 +119,15 @@ class KindSummary:
 def summarize_kinds(nodes: Iterable[NodeRecord]) -> tuple[KindSummary, ...]:
     """Group the healthy devices of nodes that may ever get work (not LOST) by kind, by name."""
     grouped: dict[str, dict[NodeId, list[Device]]] = {}
+    hosts: dict[NodeId, int] = {}
     for node in nodes:
         if node.state is NodeState.LOST:
             continue
+        hosts[node.id] = node.host_memory_bytes
         for device in node.devices:
             if not device.problem:
                 grouped.setdefault(device.kind, {}).setdefault(node.id, []).append(device)
-    return tuple(_summary(kind, grouped[kind]) for kind in sorted(grouped))
+    return tuple(_summary(kind, grouped[kind], hosts) for kind in sorted(grouped))
 
 
 def kinds_digest(kinds: Iterable[KindSummary]) -> str:
@@ -154,7 +159,9 @@ def drain_timer(node: NodeId) -> str:
     return f"drain:{node}:0"
 
 
-def _summary(kind: str, by_node: dict[NodeId, list[Device]]) -> KindSummary:
+def _summary(
+    kind: str, by_node: dict[NodeId, list[Device]], hosts: dict[NodeId, int]
+) -> KindSummary:
     devices = [device for group in by_node.values() for device in group]
     return KindSummary(
         kind=kind,
@@ -163,4 +170,5 @@ def _summary(kind: str, by_node: dict[NodeId, list[Device]]) -> KindSummary:
         emulated=devices[0].emulated,
         relative_speed=min(device.relative_speed for device in devices),
         node_counts=tuple(sorted((len(group) for group in by_node.values()), reverse=True)),
+        host_memory_bytes=min(hosts[node] for node in by_node),
     )

@@ -57,6 +57,7 @@ class Heartbeat(Wire):
     devices: tuple[Device, ...]
     attempts: tuple[HeldAttempt, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
+    host_memory_bytes: Annotated[int, Field(ge=0)] = 0  # 0: unknown
 
 
 class RankAssignment(Wire):

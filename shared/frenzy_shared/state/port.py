@@ -158,6 +158,7 @@ class NodeRegistration:
     address: str
     devices: tuple[Device, ...]
     labels: tuple[tuple[str, str], ...] = ()
+    host_memory_bytes: int = 0
     least_epoch: int = 0  # a store that lost its history may count from anywhere
     outbox: Sequence[OutboxMessage] = ()
 

@@ -73,6 +73,7 @@ def register_request(registration: NodeRegistration) -> str:
         "address": registration.address,
         "devices": [to_json(device) for device in registration.devices],
         "labels": registration.labels,
+        "host_memory_bytes": registration.host_memory_bytes,
         "reason": "",
     }
     return dumps(

@@ -165,6 +165,7 @@ class Tables:
             "address": registration.address,
             "devices": [to_json(device) for device in registration.devices],
             "labels": registration.labels,
+            "host_memory_bytes": registration.host_memory_bytes,
             "reason": "",
             "updated_ms": self.clock.now_ms(),
         }

@@ -1,5 +1,7 @@
 """What one exact configuration takes: pins, overrides, the cluster's own GPUs, what was learned."""
 
+from dataclasses import replace
+
 import pytest
 from tests.support.learning import run
 from tests.support.planning import GIB, emulated, gpu
@@ -8,7 +10,9 @@ from frenzy_marp.core.breakdown import exact_plan
 from frenzy_marp.core.host import host_estimate
 from frenzy_marp.core.learning import Experience
 from frenzy_marp.core.learning_runs import Framework, conditions, shape_of
+from frenzy_marp.core.planner import plan_job
 from frenzy_marp.estimates import estimate_view
+from frenzy_shared.domain.cluster import Device, NodeRecord, NodeState, summarize_kinds
 from frenzy_shared.errors import InvalidModelConfig, InvalidSpec
 from frenzy_shared.messages.estimate import EstimateRequest, Overrides, overridden
 from frenzy_shared.messages.setup import training_setup
@@ -138,3 +142,41 @@ def test_an_emulated_devices_tensors_are_in_the_hosts_memory():
     assert {term.name for term in on_host.ram} - {term.name for term in real.ram} == {
         "tensors of the emulated device"
     }
+
+
+@pytest.mark.parametrize(("there", "short"), [(0, False), (64 * GIB, False), (12 * GIB, True)])
+def test_a_plan_says_when_ranks_outgrow_a_nodes_memory(there, short):
+    setup = training_setup(
+        parse_spec(
+            {
+                "model": "gpt2",
+                "data": "node:/text",
+                "global_batch_size": 16,
+                "resources": {"gpus": 16},
+            }
+        )
+    )
+    kind = replace(gpu("NVIDIA A30", 24, 8, 8), host_memory_bytes=there)
+    (plan,) = plan_job(setup, [kind]).plans
+    assert ("8 ranks on one node need" in plan.why) is short
+    assert ("a node of NVIDIA A30 has 12.0 GiB" in plan.why) is short
+
+
+def test_the_smallest_node_of_a_kind_counts():
+    device = Device(id="gpu0", kind="a", memory_bytes=1, emulated=True)
+    nodes = [
+        NodeRecord(
+            id=f"node-{size}",
+            state=NodeState.UP,
+            version=1,
+            epoch=1,
+            boot_id="b",
+            address="x",
+            devices=(device,),
+            host_memory_bytes=size,
+        )
+        for size in (64, 32)
+    ]
+    assert summarize_kinds(nodes)[0].host_memory_bytes == 32
+    silent = replace(nodes[0], id="node-0", host_memory_bytes=0)
+    assert summarize_kinds([silent, *nodes])[0].host_memory_bytes == 0

@@ -8,9 +8,10 @@ moments in fp32; a resuming rank reads its share of that into RAM.
 from typing import Final
 
 from frenzy_marp.core.memory.blocks import element_bytes
+from frenzy_shared.domain.cluster import KindSummary
 from frenzy_shared.domain.model import TrainingSetup
 from frenzy_shared.domain.plan import HostEstimate, MemoryTerm, ParallelismPlan
-from frenzy_shared.units import GIB, MIB
+from frenzy_shared.units import GIB, MIB, format_bytes
 
 # Python with torch, transformers and DeepSpeed (torch 2.13, CPU build).
 _PROCESS: Final = 512 * MIB
@@ -45,6 +46,18 @@ def host_estimate(
         disk_bytes=sum(disk.values()),
         ram=_terms(ram),
         disk=_terms(disk),
+    )
+
+
+def shortage(host: HostEstimate, kind: KindSummary, devices: int) -> str:
+    """Return by how much ranks that share a node outgrow its RAM, in words; "" when they do not."""
+    ranks = min(devices, kind.node_counts[0])
+    needed, there = ranks * host.ram_bytes, kind.host_memory_bytes
+    if not there or needed <= there:
+        return ""
+    return (
+        f"{ranks} ranks on one node need {format_bytes(needed)} of RAM, "
+        f"a node of {kind.kind} has {format_bytes(there)}"
     )
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from frenzy_marp.core.candidates import gpu_model, precision_of
 from frenzy_marp.core.deepspeed_config import deepspeed_config
-from frenzy_marp.core.host import host_estimate
+from frenzy_marp.core.host import host_estimate, shortage
 from frenzy_marp.core.ladder import Demand
 from frenzy_marp.core.learning import Experience, Lessons
 from frenzy_marp.core.learning_runs import Framework
@@ -223,6 +223,7 @@ def _resource_plan(found: _Found, best: _Found, pins: tuple[str, ...]) -> Resour
     _, taught, slowness = offer.terms(choice.ladder.option)
     memory = estimate(choice.ladder.peak(choice.index, choice.loss), traits, correction=taught)
     expected = memory.allocated.expected
+    host = host_estimate(setup, plan, emulated=offer.emulated, allocated=expected)
     return ResourcePlan(
         id=_identity(offer, choice),
         kind=offer.kind.kind,
@@ -235,19 +236,23 @@ def _resource_plan(found: _Found, best: _Found, pins: tuple[str, ...]) -> Resour
         environment={} if offer.emulated else _CUDA_ENVIRONMENT,
         oom_probability=oom_probability(expected, offer.kind.memory_bytes, traits, taught),
         pinned=pins,
-        host=host_estimate(setup, plan, emulated=offer.emulated, allocated=expected),
-        why=_why(found, best, pins),
+        host=host,
+        why=_why(found, best, pins, shortage(host, offer.kind, plan.data)),
     )
 
 
-def _why(found: _Found, best: _Found, pins: tuple[str, ...]) -> str:
+def _why(found: _Found, best: _Found, pins: tuple[str, ...], short_of: str) -> str:
     mine, least = found.choice, best.choice
     offer = found.offer
     notes: list[str] = []
     if offer.gpu.assumed:
         notes.append(f"{offer.kind.kind} is not in the catalogue: {offer.gpu.sources}")
+    if offer.demand.setup.model.structure.assumed:
+        notes.append("nobody has checked this architecture: it is taken to be like Llama")
     if pins:
         notes.append(f"pinned by you: {', '.join(pins)}")
+    if short_of:
+        notes.append(short_of)
     text = f"fastest: {mine.total_s:.0f} s on {mine.devices} x {offer.kind.kind}"
     if found is not best:
         slower = mine.total_s / least.total_s
