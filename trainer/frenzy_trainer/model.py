@@ -42,7 +42,7 @@ def build_model(
     model: PreTrainedModel = model_class._from_config(  # noqa: SLF001 - the public way imports every model
         settings,
         dtype=DTYPES[precision],
-        attn_implementation=str(attention_of(architecture_from_config(config), attention)),
+        attn_implementation=str(_attention(model_class, config, attention)),
     )
     model.loss_type = "ForCausalLM"  # GPT-2's class name does not tell transformers
     enable_checkpointing(model, checkpointing)
@@ -54,6 +54,12 @@ def enable_checkpointing(model: Any, checkpointing: ActivationCheckpointing) -> 
     """Let every block of a transformers model recompute its activations, if asked to."""
     if checkpointing is ActivationCheckpointing.FULL:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+
+def _attention(model_class: Any, config: Mapping[str, Any], asked: Attention) -> Attention:  # noqa: ANN401 - one of transformers' classes
+    """Return the attention that an architecture has: of one that nobody checked, ask its class."""
+    known = attention_of(architecture_from_config(config), asked)
+    return known if model_class._supports_sdpa else Attention.EAGER  # noqa: SLF001 - nothing public tells
 
 
 def causal_class(model_type: str) -> Any:  # noqa: ANN401 - one of transformers' classes

@@ -92,6 +92,9 @@ def test_an_assumed_architecture_is_never_given_a_chunked_loss():
     assert demand.model.structure.assumed
     plans = plan_job(demand, [emulated("small", 512, 1)]).plans
     assert {plan.parallelism.loss for plan in plans} == {Loss.FULL}
+    [plan] = plans
+    assert "nobody has checked this architecture" in plan.why
+    assert plan.memory.required.high > 1.39 * plan.memory.required.expected
 
 
 def test_adapters_need_neither_gradients_nor_moments_of_frozen_weights():

@@ -8,6 +8,7 @@ from typing import Final
 from frenzy_marp.core.learning_errors import (
     MAX_FACTOR,
     NOTHING_LEARNED,
+    STRUCTURE_ASSUMED,
     Correction,
     LogError,
     correction,
@@ -113,6 +114,14 @@ class Lessons:
         self, plan: ParallelismPlan, kind: str, *, emulated: bool
     ) -> tuple[Correction, Correction]:
         """Return the corrections of a plan's memory and of its time."""
+        memory, time = self._learned(plan, kind, emulated=emulated)
+        if self._setup.model.structure.assumed and not memory.runs:
+            memory = STRUCTURE_ASSUMED
+        return memory, time
+
+    def _learned(
+        self, plan: ParallelismPlan, kind: str, *, emulated: bool
+    ) -> tuple[Correction, Correction]:
         if not self._experience:
             return NOTHING_LEARNED, NOTHING_LEARNED
         return self._experience.about(

@@ -94,6 +94,8 @@ class Correction:
 
 
 NOTHING_LEARNED: Final = Correction()
+# Of a model whose wiring nobody checked: its activations are guessed from its sizes.
+STRUCTURE_ASSUMED: Final = Correction(below=0.4, above=0.4)
 
 
 def centre(levels: Sequence[Sequence[LogError]]) -> float:
