@@ -27,6 +27,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "mistral in a window": {"model_type": "mistral", **_GROUPED, "sliding_window": 16},
     "olmo": {"model_type": "olmo", **_GROUPED},
     "olmo2": {"model_type": "olmo2", **_GROUPED},
+    "olmo3": {"model_type": "olmo3", **_GROUPED, "sliding_window": 64},
     "opt": {"model_type": "opt", **_WIDE, "ffn_dim": 224, "word_embed_proj_dim": 96},
     "phi": {"model_type": "phi", **_WIDE},
     "phi normed": {"model_type": "phi", **_WIDE, "qk_layernorm": True},

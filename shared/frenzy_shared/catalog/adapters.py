@@ -24,6 +24,7 @@ _LIKE_LLAMA: Final = (
     Family.MISTRAL,
     Family.OLMO,
     Family.OLMO2,
+    Family.OLMO3,
     Family.QWEN2,
     Family.QWEN3,
     Family.STABLELM,

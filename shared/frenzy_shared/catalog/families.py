@@ -172,6 +172,15 @@ _PHI: Final = Rules(
 _OLMO: Final = Rules(
     structure=replace(wiring.LLAMA, norm=Norm.LAYER_FULL), longest=2048, adjust=_olmo
 )
+_OLMO2: Final = Rules(
+    structure=replace(
+        wiring.LLAMA,
+        norm=Norm.RMS_PRODUCT,
+        pre_norms=False,
+        post_norms=True,
+        query_key_norm=QueryKeyNorm.WHOLE,
+    ),
+)
 
 RULES: Final[Mapping[str, Rules]] = {
     Family.GPT2: _GPT2,
@@ -230,14 +239,11 @@ RULES: Final[Mapping[str, Rules]] = {
         ),
     ),
     Family.OLMO: _OLMO,
-    Family.OLMO2: Rules(
-        structure=replace(
-            wiring.LLAMA,
-            norm=Norm.RMS_PRODUCT,
-            pre_norms=False,
-            post_norms=True,
-            query_key_norm=QueryKeyNorm.WHOLE,
-        ),
+    Family.OLMO2: _OLMO2,
+    Family.OLMO3: replace(
+        _OLMO2,
+        structure=replace(_OLMO2.structure, alternates_window=True),
+        window=_window(4096),
     ),
     Family.GPT_NEOX: Rules(
         structure=Structure(

@@ -21,6 +21,7 @@ class Family(StrEnum):
     MISTRAL = "mistral"
     OLMO = "olmo"
     OLMO2 = "olmo2"
+    OLMO3 = "olmo3"
     OPT = "opt"
     PHI = "phi"
     PHI3 = "phi3"
