@@ -6,7 +6,7 @@ from typing import Final
 from frenzy_marp.core.breakdown import breakdown, device_traits, exact_plan, smallest_cards
 from frenzy_marp.core.candidates import gpu_model
 from frenzy_marp.core.frenzy_2024 import published_peak
-from frenzy_marp.core.host import host_estimate
+from frenzy_marp.core.host import HostNeeds
 from frenzy_marp.core.learning import Experience, Lessons
 from frenzy_marp.core.learning_errors import Correction
 from frenzy_marp.core.memory.estimate import oom_probability
@@ -77,7 +77,9 @@ def estimate_view(
         else oom_probability(expected, capacity, traits, memory_learned),
         smallest_gpus=tuple(card.name for card in smallest),
         pinned=fixed_by(request, setup.pins),
-        host=host_estimate(setup, plan, emulated=traits.emulated, allocated=expected),
+        host=HostNeeds.of(setup, plan.precision).estimate(
+            plan.data, emulated=traits.emulated, allocated=expected
+        ),
         speed=_speed(setup, plan, kind, gpu, time_learned),
     )
 

@@ -7,7 +7,7 @@ from tests.support.learning import run
 from tests.support.planning import GIB, emulated, gpu
 
 from frenzy_marp.core.breakdown import exact_plan
-from frenzy_marp.core.host import host_estimate
+from frenzy_marp.core.host import HostNeeds
 from frenzy_marp.core.learning import Experience
 from frenzy_marp.core.learning_runs import Framework, conditions, shape_of
 from frenzy_marp.core.planner import plan_job
@@ -136,7 +136,7 @@ def test_an_emulated_devices_tensors_are_in_the_hosts_memory():
     )
     plan = exact_plan(setup, None)
     real, on_host = (
-        host_estimate(setup, plan, emulated=emulated_, allocated=10**9)
+        HostNeeds.of(setup, plan.precision).estimate(1, emulated=emulated_, allocated=10**9)
         for emulated_ in (False, True)
     )
     assert {term.name for term in on_host.ram} - {term.name for term in real.ram} == {

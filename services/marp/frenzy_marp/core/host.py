@@ -5,12 +5,13 @@ precision; a checkpoint holds all weights, and for what is trained a master copy
 moments in fp32; a resuming rank reads its share of that into RAM.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 from frenzy_marp.core.memory.blocks import element_bytes
 from frenzy_shared.domain.cluster import KindSummary
 from frenzy_shared.domain.model import TrainingSetup
-from frenzy_shared.domain.plan import HostEstimate, MemoryTerm, ParallelismPlan
+from frenzy_shared.domain.plan import HostEstimate, MemoryTerm, Precision
 from frenzy_shared.units import GIB, MIB, format_bytes
 
 # Python with torch, transformers and DeepSpeed (torch 2.13, CPU build).
@@ -20,33 +21,44 @@ _CUDA_PROCESS: Final = 3 * GIB
 _SAVED_PER_TRAINED: Final = 12  # master copy and two moments in fp32
 
 
-def host_estimate(
-    setup: TrainingSetup, plan: ParallelismPlan, *, emulated: bool, allocated: int
-) -> HostEstimate:
-    """Return the RAM of one rank at its highest moment, and the disk of one checkpoint and export.
+@dataclass(frozen=True, slots=True)
+class HostNeeds:
+    """What all plans of a job in one precision have in common, bytes: weights, and saved states."""
 
-    The tensors of an emulated device, ``allocated`` bytes, are in RAM, the model among them.
-    """
-    model = setup.model
-    weights = model.num_parameters * element_bytes(plan.precision)
-    saved = model.num_trained_parameters * _SAVED_PER_TRAINED
-    ram = {
-        "the process": _PROCESS if emulated else _CUDA_PROCESS,
-        "the model while it is built": 0 if emulated else weights,
-        "a share of the optimizer's states while resuming": saved // plan.data,
-        "tensors of the emulated device": allocated if emulated else 0,
-    }
-    disk = {
-        "weights of a checkpoint": weights,
-        "optimizer states of a checkpoint": saved,
-        "the exported model": weights,
-    }
-    return HostEstimate(
-        ram_bytes=sum(ram.values()),
-        disk_bytes=sum(disk.values()),
-        ram=_terms(ram),
-        disk=_terms(disk),
-    )
+    weights: int
+    saved: int
+
+    @classmethod
+    def of(cls, setup: TrainingSetup, precision: Precision) -> "HostNeeds":
+        """Return the needs of a job."""
+        model = setup.model
+        return cls(
+            model.num_parameters * element_bytes(precision),
+            model.num_trained_parameters * _SAVED_PER_TRAINED,
+        )
+
+    def estimate(self, ranks: int, *, emulated: bool, allocated: int) -> HostEstimate:
+        """Return the RAM of one rank at its highest, and the disk of a checkpoint and an export.
+
+        The tensors of an emulated device, ``allocated`` bytes, are in RAM, the model among them.
+        """
+        ram = {
+            "the process": _PROCESS if emulated else _CUDA_PROCESS,
+            "the model while it is built": 0 if emulated else self.weights,
+            "a share of the optimizer's states while resuming": self.saved // ranks,
+            "tensors of the emulated device": allocated if emulated else 0,
+        }
+        disk = {
+            "weights of a checkpoint": self.weights,
+            "optimizer states of a checkpoint": self.saved,
+            "the exported model": self.weights,
+        }
+        return HostEstimate(
+            ram_bytes=sum(ram.values()),
+            disk_bytes=sum(disk.values()),
+            ram=_terms(ram),
+            disk=_terms(disk),
+        )
 
 
 def shortage(host: HostEstimate, kind: KindSummary, devices: int) -> str:

@@ -14,7 +14,7 @@ from typing import Final
 
 from frenzy_marp.core.candidates import gpu_model, precision_of
 from frenzy_marp.core.deepspeed_config import deepspeed_config
-from frenzy_marp.core.host import host_estimate, shortage
+from frenzy_marp.core.host import shortage
 from frenzy_marp.core.ladder import Demand
 from frenzy_marp.core.learning import Experience, Lessons
 from frenzy_marp.core.learning_runs import Framework
@@ -223,7 +223,7 @@ def _resource_plan(found: _Found, best: _Found, pins: tuple[str, ...]) -> Resour
     _, taught, slowness = offer.terms(choice.ladder.option)
     memory = estimate(choice.ladder.peak(choice.index, choice.loss), traits, correction=taught)
     expected = memory.allocated.expected
-    host = host_estimate(setup, plan, emulated=offer.emulated, allocated=expected)
+    host = offer.host.estimate(plan.data, emulated=offer.emulated, allocated=expected)
     return ResourcePlan(
         id=_identity(offer, choice),
         kind=offer.kind.kind,

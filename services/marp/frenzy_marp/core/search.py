@@ -13,6 +13,7 @@ from math import inf
 from typing import NamedTuple
 
 from frenzy_marp.core.candidates import Option, device_limit, parallelism
+from frenzy_marp.core.host import HostNeeds
 from frenzy_marp.core.ladder import Demand, Ladder
 from frenzy_marp.core.learning import Lessons
 from frenzy_marp.core.learning_errors import Correction
@@ -96,6 +97,11 @@ class Offer:
         """Return how fast the job runs on this kind."""
         demand = self.demand
         return pace(demand.setup, self.kind, self.gpu, self.precision, demand.bucket)
+
+    @cached_property
+    def host(self) -> HostNeeds:
+        """Return what the job takes beside the devices."""
+        return HostNeeds.of(self.demand.setup, self.precision)
 
     def traits(self, devices: int) -> DeviceTraits:
         """Return what surrounds the allocated bytes."""
