@@ -44,7 +44,7 @@ class Assumptions:
 
     sigma: float = 0.3
     early_end_share: float = 0.2
-    steady: Blur = Blur(0.08, delay=1.05)
+    steady: Blur = Blur(0.06, delay=1.02)
     measured: Blur = Blur(0.06)
     elastic_start: Blur = Blur(0.7, delay=1.8)
     elastic_end: Blur = Blur(0.4, delay=1.35)
