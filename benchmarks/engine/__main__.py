@@ -1,4 +1,4 @@
-"""``python -m benchmarks.engine [--seed N] [--cells N] [--processes N]``.
+"""``python -m benchmarks.engine [--seed N] [--cells N] [--processes N] [--judge]``.
 
 Traces are kept in ``results/traces-<seed>.jsonl``: a run goes on where an earlier one stopped, and
 after a change of the memory model only the planner is asked again.
@@ -26,20 +26,26 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=20261130)
     parser.add_argument("--cells", type=int, help="only the first so many")
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--judge", action="store_true", help="trace nothing more")
     chosen = parser.parse_args()
     cells = {cell.name: cell for cell in draw(chosen.seed)[: chosen.cells]}
     file = RESULTS / f"traces-{chosen.seed}.jsonl"
     known = {trace["cell"]: trace for trace in _read(file)}
-    missing = [cell for name, cell in cells.items() if known.get(name, {}).get("key") != key(cell)]
+    current = {
+        name: known[name]
+        for name, cell in cells.items()
+        if name in known and known[name]["key"] == key(cell)
+    }
+    missing = [] if chosen.judge else [cell for name, cell in cells.items() if name not in current]
     file.parent.mkdir(exist_ok=True)
     with file.open("a", encoding="utf-8") as out:
         for trace in traces(missing, chosen.processes):
-            known[trace["cell"]] = trace
+            current[trace["cell"]] = trace
             print(_line(judged(cells[trace["cell"]], trace)), flush=True)
             if "failed" not in trace:
                 out.write(json.dumps(trace) + "\n")
                 out.flush()
-    summary = summed_up([judged(cell, known[name]) for name, cell in cells.items()])
+    summary = summed_up([judged(cells[name], trace) for name, trace in current.items()])
     inside = not summary["failed"] and all(
         summary[name] <= limit for name, limit in EXPECTED.items()
     )

@@ -57,6 +57,7 @@ def _cell(chance: random.Random, family: str, stage: int, saved: str) -> Cell:
             "attention": attention,
             "gradient_checkpointing": saved,
             "resources": {"gpus": ranks, "zero_stage": stage, "micro_batch_size": micro_batch},
+            **_METHODS.get(family, {}),
         },
     )
 
@@ -109,4 +110,14 @@ _FAMILIES: Final[dict[str, _Maker]] = {
     "starcoder2": partial(_wide, model_type="starcoder2"),
     "olmo2": partial(_wide, model_type="olmo2"),
     "granite": partial(_wide, model_type="granite"),
+    "llama-lora": partial(_wide, model_type="llama"),
+    "qwen2-lora": partial(_wide, model_type="qwen2"),
+    "llama-chunked": partial(_wide, model_type="llama"),
+    "gpt2-chunked": partial(_gpt, model_type="gpt2"),
+}
+_METHODS: Final[dict[str, dict[str, Any]]] = {
+    "llama-lora": {"method": "lora", "lora": {"rank": 16}},
+    "qwen2-lora": {"method": "lora", "lora": {"rank": 64}},
+    "llama-chunked": {"loss": "chunked"},
+    "gpt2-chunked": {"loss": "chunked"},
 }

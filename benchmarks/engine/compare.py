@@ -18,7 +18,7 @@ from benchmarks.engine.cells import Cell, draw
 
 from frenzy_marp.core.planner import plan_job
 from frenzy_shared.domain.cluster import KindSummary
-from frenzy_shared.domain.plan import ResourcePlan
+from frenzy_shared.domain.plan import Loss, ResourcePlan
 from frenzy_shared.messages.setup import training_setup
 from frenzy_shared.messages.spec import parse_spec
 from frenzy_shared.messages.trace import EngineQuestion, TraceRequest
@@ -89,7 +89,8 @@ def _moments(cell: Cell, plan: ResourcePlan) -> dict[str, int]:
     from frenzy_trainer.trace.engine import trace_engine  # noqa: PLC0415 - torch
     from frenzy_trainer.trace.models import ModelSource  # noqa: PLC0415 - torch
 
-    shape = plan.parallelism
+    shape, setup = plan.parallelism, training_setup(parse_spec(cell.spec))
+    chunk = setup.model.chunk_length(setup.sequence_length) if shape.loss is Loss.CHUNKED else None
     request = TraceRequest(
         model=cell.spec["model"],
         sequence_length=cell.spec["sequence_length"],
@@ -97,6 +98,8 @@ def _moments(cell: Cell, plan: ResourcePlan) -> dict[str, int]:
         precision=shape.precision,
         attention=cell.spec["attention"],
         checkpointing=shape.activation_checkpointing,
+        adapters=setup.model.adapters,
+        loss_chunk=chunk,
         engine=EngineQuestion(config=dict(plan.deepspeed_config), ranks=shape.world_size),
     )
     with _quiet():

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
+from frenzy_shared.domain.adapters import Adapters
 from frenzy_shared.domain.model import Attention
 from frenzy_shared.domain.plan import ActivationCheckpointing, Precision
 from frenzy_shared.messages.base import Wire
@@ -56,6 +57,8 @@ class TraceRequest(Wire):
     precision: Precision
     attention: Attention = Attention.SDPA
     checkpointing: ActivationCheckpointing = ActivationCheckpointing.NONE
+    adapters: Adapters | None = None
+    loss_chunk: _Count | None = None  # positions of the loss at once; None: all
     engine: EngineQuestion | None = None
 
 

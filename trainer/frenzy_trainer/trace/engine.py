@@ -40,7 +40,8 @@ def trace_engine(source: ModelSource, question: EngineQuestion) -> EngineTrace:
     with fake_machine() as ledger:
         with ledger.phase(INITIALISATION):
             model = source.build()
-        sizes = [parameter.numel() for parameter in model.parameters()]
+        sizes = [parameter.numel() for parameter in model.parameters() if parameter.requires_grad]
+        parameters = sum(parameter.numel() for parameter in model.parameters())
         rank = heaviest_rank(sizes, question.ranks) if question.rank is None else question.rank
         join_cluster(question.ranks, rank)
         with willing_engine():
@@ -53,7 +54,7 @@ def trace_engine(source: ModelSource, question: EngineQuestion) -> EngineTrace:
                     _micro_step(ledger, engine, source)
                 ledger.belong(_MOMENTS, _optimizer_state(engine.optimizer))
     return EngineTrace(
-        parameters=sum(sizes),
+        parameters=parameters,
         rank=rank,
         moments=tuple(_moment(name, found) for name, found in ledger.highest.items() if name),
         config=config,

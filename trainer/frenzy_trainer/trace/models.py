@@ -11,6 +11,8 @@ import torch
 from frenzy_shared.catalog.models import architecture_from_config
 from frenzy_shared.errors import InvalidModelConfig
 from frenzy_shared.messages.trace import DEPTH_FIELDS, Factory, TraceRequest
+from frenzy_trainer.adapters import add_adapters
+from frenzy_trainer.chunked import chunk_loss
 from frenzy_trainer.errors import RankFailure
 from frenzy_trainer.model import (
     DTYPES,
@@ -42,14 +44,7 @@ class ModelSource:
         config = request.model or {}
         if not _is_known(config):
             return _installed(config, request)
-        model: torch.nn.Module = build_model(
-            config,
-            precision=request.precision,
-            attention=request.attention,
-            checkpointing=request.checkpointing,
-            seed=0,
-        )
-        return model
+        return _trained(config, request)
 
     def with_depth(self, layers: int) -> "ModelSource":
         """Return the source of the same model with another number of layers.
@@ -106,6 +101,22 @@ def _is_known(config: Mapping[str, Any]) -> bool:
     except InvalidModelConfig:
         return False
     return True
+
+
+def _trained(config: Mapping[str, Any], request: TraceRequest) -> torch.nn.Module:
+    """Build what the trainer trains, in the trainer's order (session.py)."""
+    model = build_model(
+        config,
+        precision=request.precision,
+        attention=request.attention,
+        checkpointing=request.checkpointing,
+        seed=0,
+    )
+    if request.adapters is not None:
+        add_adapters(model, request.adapters)
+    if request.loss_chunk is not None:
+        chunk_loss(model, request.loss_chunk)
+    return _training(model)
 
 
 def _installed(config: Mapping[str, Any], request: TraceRequest) -> torch.nn.Module:

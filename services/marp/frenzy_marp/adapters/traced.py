@@ -15,8 +15,8 @@ from frenzy_marp.core.memory.coefficients import Coefficients, Part
 from frenzy_marp.core.memory.predictor import Peak, Sharding
 from frenzy_shared.catalog.gpus import GpuModel
 from frenzy_shared.catalog.models import resolve_model
-from frenzy_shared.domain.model import Attention, Family
-from frenzy_shared.domain.plan import MemoryTerm, ParallelismPlan
+from frenzy_shared.domain.model import Attention, Family, TrainingSetup
+from frenzy_shared.domain.plan import Loss, MemoryTerm, ParallelismPlan
 from frenzy_shared.errors import InvalidModelConfig, InvalidSpec
 from frenzy_shared.messages.setup import DEFAULT_SEQUENCE_LENGTH, pins_of, training_setup
 from frenzy_shared.messages.spec import JobSpec
@@ -32,6 +32,7 @@ from frenzy_shared.messages.trace import (
 
 ENGINE_MODE: Final = "traced"
 LAYERS_MODE: Final = "traced-layers"
+_TRACED: Final = "use --mode traced"
 _INITIALISATION: Final = "initialisation"  # nothing is gathered yet
 
 
@@ -55,13 +56,13 @@ def trace_estimate(
     Raises:
         FrenzyError: the pins contradict each other or the GPU, or there is no trace.
     """
-    plan, config = _planned(spec, gpu, known=factory is None)
+    plan, config, setup = _planned(spec, gpu, known=factory is None)
     cuda = gpu is None or not gpu.emulated
     if cuda:
         config["optimizer"]["params"]["foreach"] = True
     steps: Literal[1, 2] = 1 if spec.max_steps == 1 else 2
     question = EngineQuestion(config=config, ranks=plan.world_size, steps=steps)
-    request = _request(spec, plan, factory, question)
+    request = _request(spec, plan, setup, factory, question)
     engine = tracer.engine(request)
     bucket = int(engine.config["zero_optimization"]["reduce_bucket_size"])
     plan = replace(plan, reduce_bucket_elements=bucket)
@@ -87,10 +88,12 @@ def compose_estimate(
     if factory is not None:
         raise InvalidSpec(
             f"{factory.target} makes a module as it is, not one of another depth",
-            suggestions=["use --mode traced"],
+            suggestions=[_TRACED],
         )
-    plan, _ = _planned(spec, gpu, known=True)
-    request = _request(spec, plan, None, None)
+    plan, _, setup = _planned(spec, gpu, known=True)
+    request = _request(spec, plan, setup, None, None)
+    if request.adapters is not None:
+        raise InvalidSpec("frozen weights are not in a layer's trace", suggestions=[_TRACED])
     coefficients = coefficients_of(tracer.layers(request))
     model = request.model or {}
     layers = next(int(model[name]) for name in DEPTH_FIELDS if name in model)
@@ -134,35 +137,52 @@ def _part(part: TracedPart) -> Part:
 
 
 def _request(
-    spec: JobSpec, plan: ParallelismPlan, factory: Factory | None, engine: EngineQuestion | None
+    spec: JobSpec,
+    plan: ParallelismPlan,
+    setup: TrainingSetup | None,
+    factory: Factory | None,
+    engine: EngineQuestion | None,
 ) -> TraceRequest:
+    length = _length(spec, known=factory is None)
+    chunk = None
+    if setup is not None and plan.loss is Loss.CHUNKED:
+        chunk = setup.model.chunk_length(length)
     return TraceRequest(
         model=resolve_model(spec.model or {}) if factory is None else None,
         factory=factory,
-        sequence_length=_length(spec, known=factory is None),
+        sequence_length=length,
         micro_batch_size=plan.micro_batch_size,
         precision=plan.precision,
         attention=Attention(spec.attention),
         checkpointing=plan.activation_checkpointing,
+        adapters=None if setup is None else setup.model.adapters,
+        loss_chunk=chunk,
         engine=engine,
     )
 
 
 def _planned(
     spec: JobSpec, gpu: GpuModel | None, *, known: bool
-) -> tuple[ParallelismPlan, dict[str, Any]]:
-    """Return the plan of a job and its configuration, exactly the planner's where it knows how."""
+) -> tuple[ParallelismPlan, dict[str, Any], TrainingSetup | None]:
+    """Return a job's plan, its configuration, and its set-up where the family is known.
+
+    There plan and configuration are exactly the planner's.
+    """
     if known:
         try:
             setup = training_setup(spec)
         except InvalidModelConfig:
-            if resolve_model(spec.model or {}).get("model_type") in set(Family):
-                raise  # a family that is known, with dimensions that cannot be
+            if spec.method == "lora" or _family(spec) in set(Family):
+                raise  # dimensions that cannot be, or adapters of a family that is not known
         else:
             plan = exact_plan(setup, gpu)
-            return plan, deepspeed_config(setup, plan, prefetch=0)
+            return plan, deepspeed_config(setup, plan, prefetch=0), setup
     plan = pinned_plan(pins_of(spec), spec.global_batch_size, gpu, bucket=0)
-    return plan, unsized_config(plan)
+    return plan, unsized_config(plan), None
+
+
+def _family(spec: JobSpec) -> str:
+    return str(resolve_model(spec.model or {}).get("model_type"))
 
 
 def _length(spec: JobSpec, *, known: bool) -> int:
