@@ -104,6 +104,7 @@ class Lessons:
 
     def __init__(self, experience: Experience, setup: TrainingSetup, framework: Framework) -> None:
         """Ask for runs of ``framework``: our trainer, or a script of the user's."""
+        self.any = bool(experience)
         self.least_factor = experience.least_factor
         self._experience = experience
         self._setup = setup

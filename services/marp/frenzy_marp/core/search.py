@@ -31,7 +31,7 @@ from frenzy_shared.domain.plan import (
 )
 
 # What learned corrections differ by: more than one device, ZeRO stage, checkpointing.
-_PlanShape = tuple[bool, int, ActivationCheckpointing]
+_PlanShape = tuple[bool, int, ActivationCheckpointing] | bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,9 @@ class Offer:
 
     def terms(self, option: Option) -> Terms:
         """Return the most allocated bytes with which an option fits, and what runs have taught."""
-        shape = (option.devices > 1, option.zero_stage, option.checkpointing)
+        gang = option.devices > 1
+        taught = self.lessons.any  # else only what surrounds the tensors differs
+        shape = (gang, option.zero_stage, option.checkpointing) if taught else gang
         found = self._terms.get(shape)
         if found is None:
             plan = parallelism(option, option.micro_batches[0], self.precision, self.demand.bucket)
