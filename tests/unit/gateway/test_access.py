@@ -9,6 +9,8 @@ from frenzy_gateway.api.access import Policy
 from frenzy_shared.auth import Role, new_token
 
 PUBLIC = {"/healthz", "/readyz", "/metrics", "/schemas/job.json", "/openapi.json"}
+# Closed here, because this server enrols nobody: the one-time token in the body is what proves.
+ENROLMENT = {"/ca.pem": 404, "/enrol": 415}
 
 
 def routes(api):
@@ -51,7 +53,9 @@ def test_every_api_route_names_its_role_and_everything_else_is_known_to_be_publi
         if path.startswith("/api/"):
             assert role is not None, f"{method} {path} has no policy"
         else:
-            assert path in PUBLIC, f"{method} {path} is neither below /api nor known to be public"
+            assert path in PUBLIC | ENROLMENT.keys(), (
+                f"{method} {path} is neither below /api nor known to be public"
+            )
 
 
 async def test_every_api_route_refuses_a_caller_without_a_token(gateway, problem):
@@ -60,6 +64,8 @@ async def test_every_api_route_refuses_a_caller_without_a_token(gateway, problem
             response = await client.request(method, concrete(path))
             if path in PUBLIC:
                 assert response.status_code == 200, path
+            elif path in ENROLMENT:
+                assert response.status_code == ENROLMENT[path], path
             elif method == "HEAD":
                 assert response.status_code == 401
             else:
@@ -70,9 +76,22 @@ async def test_every_api_route_refuses_a_caller_without_a_token(gateway, problem
 async def test_every_route_that_changes_something_is_closed_to_viewers(gateway, problem):
     async with await gateway.client(Role.VIEWER) as client:
         for method, path, role in routes(gateway.api):
-            if role is not None and role is not Role.VIEWER:
+            if role is not None and not Role.VIEWER.includes(role):
                 body = problem(await client.request(method, concrete(path)), 403, "forbidden")
                 assert str(role) in body["detail"]
+
+
+async def test_a_nodes_token_opens_blobs_and_nothing_else(gateway, problem):
+    opened = set()
+    async with await gateway.client(Role.NODE) as client:
+        for method, path, role in routes(gateway.api):
+            response = await client.request(method, concrete(path))
+            if role is Role.NODE:
+                opened.add((method, path))
+                assert response.status_code == 404  # no such blob
+            elif role is not None:
+                problem(response, 403, "forbidden")
+    assert opened == {("GET", "/api/v1/blobs/{digest}"), ("HEAD", "/api/v1/blobs/{digest}")}
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,8 @@ def test_expiry_is_the_first_moment_that_is_refused():
 
 def test_roles_include_the_ones_below():
     assert [[a.includes(b) for b in Role] for a in Role] == [
-        [True, False, False],
-        [True, True, False],
-        [True, True, True],
+        [True, False, False, False],
+        [True, True, False, False],
+        [True, True, True, False],
+        [True, True, True, True],
     ]

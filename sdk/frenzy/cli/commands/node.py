@@ -23,8 +23,13 @@ node = typer.Typer(
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Make machines nodes of a cluster, and shut them out again.",
 )
+
+
+@node.callback()
+def _node() -> None:
+    """Make machines nodes of a cluster, and shut them out again."""
+
 
 Folder = Annotated[
     Path | None,
