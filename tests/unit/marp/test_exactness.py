@@ -245,3 +245,17 @@ def test_tracks_agree_with_walking_gradient_by_gradient(sizes, ranks, bucket, ac
     one = gradients.track(1, ranks, accumulates=accumulates)
     highest = max(reduced(sizes, *span, ranks, 2 * bucket) for span in spans)
     assert one.after == sum(sizes) + highest
+
+
+def test_stage_0_reduces_gradients_until_they_are_too_many():
+    million = 10**6
+
+    def message(*elements):
+        sizes = np.array([2 * million * count for count in elements])
+        gradients = Gradients(sizes, element=2, bucket_bytes=2)
+        return (gradients.track(0, 4, accumulates=False).after - sizes.sum()) // (2 * million)
+
+    assert message(10, 20) == 30  # all fit into one
+    assert message(300, 100, 300) == 700  # the third is gathered before the limit is looked at
+    assert message(100, 50, 600, 10) == 610  # in the model's order, the reverse of backward's
+    assert message(600) == 0  # one alone is reduced in place

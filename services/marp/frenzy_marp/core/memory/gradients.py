@@ -64,8 +64,8 @@ class Gradients:
         ``accumulates`` tells that there is more than one micro-step, and asks for the last one.
         """
         if stage == 0:
-            reduced = min(self.total, _UNSHARDED_BUCKET_ELEMENTS * self.element)
-            return GradientTrack(self._whole(0, accumulates=accumulates), self.total + reduced)
+            walk = self._whole(0, accumulates=accumulates)
+            return GradientTrack(walk, self.total + self._largest_message)
         if stage == 1:
             walk = self._whole(self.bucket_bytes, accumulates=accumulates)
             return GradientTrack(walk, self.total + self._reduction(ranks))
@@ -94,6 +94,23 @@ class Gradients:
     @cached_property
     def _ends(self) -> Bytes:
         return np.cumsum(self.sizes)
+
+    @cached_property
+    def _largest_message(self) -> int:
+        """Return the bytes of the largest flat copy that stage 0 reduces.
+
+        Gradients are gathered until they exceed the limit (allreduce_no_retain, engine.py); a
+        single one is not copied.
+        """
+        limit = _UNSHARDED_BUCKET_ELEMENTS * self.element
+        largest = message = count = 0
+        for size in reversed(self.sizes.tolist()):
+            message += size
+            count += 1
+            if message > limit:
+                largest = max(largest, message if count > 1 else 0)
+                message = count = 0
+        return max(largest, message if count > 1 else 0)
 
     @cached_property
     def _buckets(self) -> "_Buckets":
