@@ -35,6 +35,7 @@ class Desired:
     bus: Bus
     documents: Documents
     grace_s: float
+    fence_after_s: float  # what this control plane counts on, margin aside
 
     async def complete(
         self, node: NodeRecord, records: Iterable[JobRecord], held: Iterable[HeldAttempt]
@@ -83,6 +84,7 @@ class Desired:
             attempt=record.attempt,
             phase=Phase.PREPARE if record.state is JobState.RESERVED else Phase.GO,
             grace_s=self.grace_s,
+            fence_after_s=self.fence_after_s,
             world_size=len(record.placement.devices) if record.placement else 0,
             ranks=ranks,
             hosts_rank_zero=any(assignment.rank == 0 for assignment in ranks),

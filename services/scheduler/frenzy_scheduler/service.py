@@ -149,6 +149,7 @@ class Scheduler:
             bus=self.bus,
             documents=documents,
             grace_s=self.settings.stop_grace_s,
+            fence_after_s=self.settings.fence_after_s,
         )
         self._jobs = Jobs(
             store=self.store,

@@ -72,6 +72,8 @@ class DesiredAttempt(Wire):
     """What a node must do about one attempt. Repeating it changes nothing.
 
     ``rendezvous`` ("host:port") is set for GO. ``spec`` and ``plan`` are set for PREPARE and GO.
+    ``fence_after_s`` is the silence after which the control plane counts on the ranks being gone
+    (and then waits for a margin): a node whose own limit is longer must use this one.
     """
 
     job: Name
@@ -87,6 +89,7 @@ class DesiredAttempt(Wire):
     spec: JobSpec | None = None
     plan: ResourcePlan | None = None
     resume_step: int | None = None  # the checkpoint that the store vouches for
+    fence_after_s: Annotated[float, Field(gt=0)] | None = None
     traceparent: str = ""
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 
+import pytest
 from tests.support.agent import SHORT_LOG, eventually, order, reap
 
 from frenzy_orchestrator.shim import procfs
@@ -207,9 +208,12 @@ async def test_silence_of_the_control_plane_ends_the_ranks(cluster):
     assert exited.outcomes[0].reason is StopReason.NODE_LOST
 
 
-async def test_a_frozen_agent_cannot_keep_ranks_past_the_lease(cluster):
-    agent = await cluster.agent(fence_after_s=1.0, heartbeat_s=0.2)
-    await cluster.control.start_job("node-a", order(spec=cluster.script(WAITER)))
+@pytest.mark.parametrize(("own_s", "ordered_s"), [(1.0, None), (60.0, 1.0), (1.0, 60.0)])
+async def test_a_frozen_agent_cannot_keep_ranks_past_the_lease(cluster, own_s, ordered_s):
+    """The shorter limit counts: the node's, or what the control plane counts on."""
+    agent = await cluster.agent(fence_after_s=own_s, heartbeat_s=0.2)
+    waiting = order(spec=cluster.script(WAITER), fence_after_s=ordered_s)
+    await cluster.control.start_job("node-a", waiting)
     await crash(agent)  # as good as frozen: nobody renews the lease
     exit_file = agent.folder() / "exit.json"
     await eventually(exit_file.exists, timeout_s=5)

@@ -42,7 +42,8 @@ class Launcher:
                 str(lock_path(self.data_dir, entry.device)) for entry in order.ranks
             ),
             cgroup=f"frenzy-{self.node}-{folder.path.name}" if self.cgroups else "",
-            fence_after_s=self.fence_after_s,
+            # Longer than what the control plane counts on would let two attempts live at once.
+            fence_after_s=min(self.fence_after_s, order.fence_after_s or self.fence_after_s),
             grace_s=order.grace_s,
             peer_grace_s=self.peer_grace_s,
         )
