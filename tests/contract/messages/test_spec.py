@@ -68,7 +68,7 @@ def test_unknown_keys_are_refused_at_every_level(
         ("/optimizer", ["adamx", "sgd", 1]),
         ("/lr_scheduler", ["linear?", 1]),
         ("/attention", ["flash9", None]),
-        ("/method", ["lora", None]),
+        ("/method", ["qlora", None]),
         ("/spec_version", [2, "1", 0]),
         ("/name", ["", "x" * 64, "a/b", "../x", "a\nb", "Ab", "-a", "a-", "a.b", "*", 5, "ñ"]),
         ("/labels", [{"Bad Key": "x"}, {"a": "x" * 257}, {"a": 1}, ["a"], None]),
