@@ -1,13 +1,17 @@
 """CPU time of one decision, reasons aside, by cluster and queue size."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from benchmarks.scheduling.instances import SETTLED_MS, Instance, empty, one_event
 
 from frenzy_scheduler.core.cycle import cycle
-from frenzy_scheduler.core.decisions import Strategy
+from frenzy_scheduler.core.decisions import Allocator, Strategy
 from frenzy_scheduler.core.policies import policy_named
+from frenzy_scheduler.core.snapshot import Snapshot
+from frenzy_scheduler.core.standing import Standing
 
 GPUS = (64, 512, 2048, 10_000)
 JOBS = (40, 160, 640, 2_500, 10_000)
@@ -38,17 +42,33 @@ def _cost(name: str, gpus: int, jobs: int) -> Cost:
     policy = policy_named(name)
     if policy is None:
         raise ValueError(f"no policy is called {name}")
-    full = _cpu_ms(empty(gpus, jobs), policy, 0)
-    event = _cpu_ms(one_event(gpus, jobs, policy), policy, SETTLED_MS)
-    return Cost(policy=name, gpus=gpus, jobs=jobs, full_ms=full, event_ms=event)
+    full = empty(gpus, jobs)
+    full_ms = _cpu_ms(lambda: partial(cycle, full.queue, full.snapshot, 0, policy))
+    event = one_event(gpus, jobs, policy)
+    event_ms = _cpu_ms(lambda: _after_one_event(event, policy))
+    return Cost(policy=name, gpus=gpus, jobs=jobs, full_ms=full_ms, event_ms=event_ms)
 
 
-def _cpu_ms(instance: Instance, policy: Strategy, now_ms: int) -> float:
-    """Return the best of several cycles: what the decision costs when nothing else interferes."""
+def _after_one_event(event: Instance, policy: Strategy) -> Callable[[], object]:
+    """Return the decision after the event: by a standing line where the policy can have one."""
+    if isinstance(policy, Allocator):
+        return partial(cycle, event.queue, event.snapshot, SETTLED_MS, policy, event.running)
+    standing = Standing(policy)
+    for job in event.queue:
+        standing.add(job)
+    standing.decide(Snapshot({}), SETTLED_MS)  # everybody was refused before
+    for kind in event.snapshot.idle_by_kind:
+        standing.freed(kind)
+    return partial(standing.decide, event.snapshot, SETTLED_MS)
+
+
+def _cpu_ms(prepare: Callable[[], Callable[[], object]]) -> float:
+    """Return the best of several decisions: what one costs when nothing else interferes."""
     best, spent = float("inf"), 0.0
     for _ in range(REPEATS):
+        decide = prepare()
         started = time.thread_time_ns()
-        cycle(instance.queue, instance.snapshot, now_ms, policy, instance.running)
+        decide()
         took = (time.thread_time_ns() - started) / 1e6
         best, spent = min(best, took), spent + took
         if spent > ENOUGH_MS:

@@ -1,24 +1,11 @@
 """The discrete-event engine: the scheduler's own cycle inside, a virtual clock around it."""
 
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from frenzy_scheduler.core.admission import Holding, Ledger
-from frenzy_scheduler.core.cycle import cycle
-from frenzy_scheduler.core.decisions import (
-    Allocator,
-    Hold,
-    Place,
-    Preempt,
-    QueuedJob,
-    Resize,
-    RunningJob,
-    Strategy,
-)
-from frenzy_scheduler.core.snapshot import Snapshot
+from frenzy_scheduler.core.decisions import Allocator, Place, Preempt, Resize, Strategy
 from frenzy_shared.domain.cluster import NodeRecord
 from frenzy_shared.domain.ids import JobId, NodeId
 from frenzy_shared.domain.placement import Placement
@@ -31,11 +18,11 @@ from frenzy_simulator.outcome import JobOutcome, Outcome
 from frenzy_simulator.scenario import Scenario
 from frenzy_simulator.throughput import ThroughputModel
 from frenzy_simulator.users import Ask, ManualUsers
+from frenzy_simulator.waiting import Look, Waiting
 
 _CALMEST: Final = 16  # ticks without a change make the next tick at most this many times later
 
 Watch = Callable[[int, int], None]  # jobs that are over, jobs in all
-Look = Callable[[Sequence[QueuedJob], Sequence[RunningJob], Snapshot, int], None]  # before a cycle
 
 
 @dataclass(kw_only=True)
@@ -69,13 +56,10 @@ class _Engine:
         self._preemptive = (
             isinstance(simulation.strategy, Allocator) and simulation.strategy.preemptive
         )
-        self._needs_running = (
-            isinstance(simulation.strategy, Allocator) or simulation.look is not None
-        )
         self._machines = Machines(simulation.nodes)
         self._agenda = Agenda()
         self._jobs = {job.id: job for job in simulation.jobs}
-        self._queue: dict[JobId, LiveJob] = {}
+        self._queue = Waiting(simulation.strategy, simulation.look, simulation.projects)
         self._running: dict[JobId, LiveJob] = {}
         self._thinking: dict[JobId, LiveJob] = {}
         self._asks: dict[JobId, Ask] = {}
@@ -106,7 +90,7 @@ class _Engine:
                 self._decide(ticked=all(event.kind is Kind.TICK for event in relevant))
             if watch is not None:
                 watch(len(self.outcome.done) + len(self.outcome.never), len(self._jobs))
-        self.outcome.unfinished = [*self._queue, *self._running, *self._thinking]
+        self.outcome.unfinished = [*self._queue.jobs, *self._running, *self._thinking]
 
     @property
     def _open(self) -> int:
@@ -127,6 +111,7 @@ class _Engine:
                 self._fail(event.node)
             case Kind.REPAIR:
                 self._machines.repair(event.node)
+                self._queue.rebuilt()
                 self._repairs[event.node] = self._repairs.get(event.node, 0) + 1
                 self._plan_failure(event.node, self._repairs[event.node])
             case Kind.TICK:
@@ -151,7 +136,7 @@ class _Engine:
         )
         self._open_at_arrival[job.id] = self._open_job_ms
         self._ask(live)
-        self._queue[job.id] = live
+        self._queue.enter(live)
         return True
 
     def _finish(self, event: Event) -> bool:
@@ -161,7 +146,7 @@ class _Engine:
         alone_s = self._alone_s(live)
         live.leave(self._now_ms)
         del self._running[event.job]
-        self._machines.give_back(event.job)
+        self._queue.freed(self._machines.give_back(event.job))
         self.outcome.done.append(self._story(live, alone_s))
         return True
 
@@ -171,7 +156,7 @@ class _Engine:
         if live is None or users is None or live.generation != event.generation:
             return False
         self._stop(live, lost_s=math.inf)  # it never trained
-        del self._queue[event.job]
+        self._queue.leave(event.job)
         self._thinking[event.job] = live
         live.ooms += 1
         think_s = users.think_again_s(live.job, live.ooms)
@@ -181,7 +166,7 @@ class _Engine:
     def _ask_again(self, job: JobId) -> None:
         live = self._thinking.pop(job)
         self._ask(live)
-        self._queue[job] = live
+        self._queue.enter(live)
 
     def _ask(self, live: LiveJob) -> None:
         users = self._given.users
@@ -199,6 +184,7 @@ class _Engine:
             trained_s = max(self._now_ms - live.trains_from_ms, 0) / 1000
             self._stop(live, lost_s=trained_s % interval_s)
         self._machines.fail(node)
+        self._queue.rebuilt()
         self.outcome.node_failures += 1
         repaired_ms = self._now_ms + round(self._scenario.node_repair_s * 1000)
         self._agenda.add(repaired_ms, Kind.REPAIR, node=node)
@@ -209,25 +195,10 @@ class _Engine:
             self._agenda.add(self._now_ms + round(seconds * 1000), Kind.FAIL, node=node)
 
     def _decide(self, *, ticked: bool) -> None:
-        queue = [live.as_queued() for live in self._queue.values()]
-        running = (
-            [live.as_running(self._now_ms) for live in self._running.values()]
-            if self._needs_running
-            else []
+        changes, took_ns = self._queue.decide(
+            self._running.values(), self._machines.snapshot, self._now_ms
         )
-        if self._given.look is not None:
-            self._given.look(queue, running, self._machines.snapshot, self._now_ms)
-        started = time.thread_time_ns()
-        decisions = cycle(
-            queue,
-            self._machines.snapshot,
-            self._now_ms,
-            self._given.strategy,
-            running,
-            ledger=Ledger(self._given.projects, self._holdings()),
-        )
-        self.outcome.decision_ns.append(time.thread_time_ns() - started)
-        changes = [one for one in decisions if not isinstance(one, Hold)]
+        self.outcome.decision_ns.append(took_ns)
         for change in changes:
             if isinstance(change, Preempt | Resize):
                 live = self._running[change.job]
@@ -236,19 +207,14 @@ class _Engine:
                 self._stop(live)
         for change in changes:
             if isinstance(change, Place | Resize):
-                self._start(self._queue.pop(change.job), change.placement)
+                self._start(self._queue.leave(change.job), change.placement)
         self._plan_tick(calmer=ticked and not changes)
-
-    def _holdings(self) -> Iterator[Holding]:
-        for live in self._running.values() if self._given.projects else ():
-            if live.plan is not None:
-                yield Holding(live.job.project, live.plan.kind, live.plan.device_count)
 
     def _stop(self, live: LiveJob, *, lost_s: float = 0.0) -> None:
         live.leave(self._now_ms, lost_s=lost_s)
-        self._machines.give_back(live.job.id)
+        self._queue.freed(self._machines.give_back(live.job.id))
         del self._running[live.job.id]
-        self._queue[live.job.id] = live
+        self._queue.enter(live)
 
     def _start(self, live: LiveJob, placement: Placement) -> None:
         job = live.job.id

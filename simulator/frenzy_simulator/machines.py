@@ -29,11 +29,12 @@ class Machines:
             raise AssertionError(f"job {job} was given devices that are not idle: {placement}")
         self._held[job] = placement
 
-    def give_back(self, job: JobId) -> None:
-        """Take a job's devices back."""
+    def give_back(self, job: JobId) -> str:
+        """Take a job's devices back; return their kind."""
         placement = self._held.pop(job)
         if not Statement(self.snapshot).evict(placement.kind, placement.devices):
             raise AssertionError(f"job {job} gave back devices that it did not hold")
+        return placement.kind
 
     def users_of(self, node: NodeId) -> Iterable[JobId]:
         """Return the jobs with a device of a node."""

@@ -20,6 +20,7 @@ from frenzy_scheduler.core.precedence import keeping_precedence
 from frenzy_scheduler.core.reach import in_line, permitted, possible
 from frenzy_scheduler.core.snapshot import Snapshot, Statement
 from frenzy_shared.domain.ids import JobId
+from frenzy_shared.domain.placement import Placement
 
 
 def cycle(
@@ -52,6 +53,16 @@ def cycle(
     return _OneByOne(policy, after, quotas).decide(queue, now_ms)
 
 
+def give_devices(
+    policy: Policy, job: QueuedJob, snapshot: Snapshot, statement: Statement
+) -> Placement | None:
+    """Let a policy place one job and take the devices through ``statement``; None: it waits."""
+    placement = policy.place(job, snapshot.within(job.nodes))
+    if placement is not None and not statement.allocate(placement.kind, placement.devices):
+        raise AssertionError(f"policy {policy.name} chose devices that are not idle: {placement}")
+    return placement
+
+
 class _OneByOne:
     """Place one job after the other; running jobs are left alone."""
 
@@ -61,7 +72,7 @@ class _OneByOne:
         self._behind: dict[JobId, JobId] = {}
 
     def decide(self, queue: Sequence[QueuedJob], now_ms: int) -> list[Decision]:
-        ordered = self._policy.order(queue)
+        ordered = sorted(queue, key=self._policy.rank)
         self._hand_out([job for job in ordered if job.eligible(now_ms)])
         decisions: list[Decision] = []
         position = 0
@@ -86,15 +97,9 @@ class _OneByOne:
                     head = job.id
 
     def _try(self, job: QueuedJob) -> bool:
-        placement = self._policy.place(job, self._after.within(job.nodes))
+        placement = give_devices(self._policy, job, self._after, Statement(self._after))
         if placement is None:
             return False
-        statement = Statement(self._after)
-        if not statement.allocate(placement.kind, placement.devices):
-            raise AssertionError(
-                f"policy {self._policy.name} chose devices that are not idle: {placement}"
-            )
-        statement.commit()
         if not self._ledger.free_for_all:
             plan = next(plan for plan in job.plans if plan.id == placement.plan)
             self._ledger.charge(job.project, plan)

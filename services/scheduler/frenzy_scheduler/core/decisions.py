@@ -1,6 +1,6 @@
 """What goes into a scheduling cycle and what comes out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, runtime_checkable
 
@@ -130,7 +130,7 @@ class Place:
     placement: Placement
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen: that triples the price of a long queue
 class Hold:
     """Leave the job waiting. ``pending.explain`` says why; that costs time only when asked for.
 
@@ -178,6 +178,9 @@ class View:
     ledger: Ledger = field(default_factory=Ledger)
 
 
+Rank = Callable[[QueuedJob], tuple[float | str, ...]]
+
+
 class Policy(Protocol):
     """A strategy: which jobs are tried, in which order, and which devices each gets."""
 
@@ -191,8 +194,9 @@ class Policy(Protocol):
         """Tell whether a job that cannot be placed blocks all that arrived after it."""
         ...
 
-    def order(self, queue: Sequence[QueuedJob]) -> Sequence[QueuedJob]:
-        """Return the queue in the order in which jobs are tried."""
+    @property
+    def rank(self) -> Rank:
+        """Return what jobs are tried by, lowest first; it stays the same while a job waits."""
         ...
 
     def place(self, job: QueuedJob, snapshot: Snapshot) -> Placement | None:

@@ -118,10 +118,12 @@ class Snapshot:
         return tuple(idle[:count])
 
     def are_idle(self, kind: str, node: NodeId, refs: Sequence[DeviceRef]) -> bool:
-        """Tell whether all of these devices of one node can still be handed out."""
+        """Tell whether these are different devices of one node that can still be handed out."""
         index = self._kinds.get(kind)
         idle = index.idle_by_node.get(node, []) if index else []
-        return idle[: len(refs)] == list(refs) or all(ref in idle for ref in refs)
+        if idle[: len(refs)] == list(refs):
+            return True
+        return len(set(refs)) == len(refs) and all(ref in idle for ref in refs)
 
     def is_idle(self, kind: str, ref: DeviceRef) -> bool:
         """Tell whether a device can still be handed out."""
@@ -137,8 +139,11 @@ class Snapshot:
         index = self._kinds[kind]
         idle = index.idle_by_node[node]
         before = len(idle)
-        for ref in refs:
-            idle.remove(ref)
+        if idle[: len(refs)] == list(refs):
+            del idle[: len(refs)]
+        else:
+            for ref in refs:
+                idle.remove(ref)
         _move(index, node, before, len(idle))
         self._idle[kind] -= len(refs)
         if not self._idle[kind]:
@@ -182,8 +187,7 @@ class Statement:
         """Take all ``devices``, or none and answer False when one is not idle."""
         by_node = _by_node(devices)
         for node, refs in by_node.items():
-            unique = len({ref.device for ref in refs}) == len(refs)
-            if not unique or not self._snapshot.are_idle(kind, node, refs):
+            if not self._snapshot.are_idle(kind, node, refs):
                 return False
         for node, refs in by_node.items():
             self._snapshot.take(kind, node, refs)

@@ -1,10 +1,9 @@
 """Strict arrival order: whoever is first waits, and everybody behind waits too."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from frenzy_scheduler.core.decisions import QueuedJob
-from frenzy_scheduler.core.policies.has import by_turn, first_that_fits
+from frenzy_scheduler.core.decisions import QueuedJob, Rank
+from frenzy_scheduler.core.policies.has import TURN, first_that_fits
 from frenzy_scheduler.core.snapshot import Snapshot
 from frenzy_shared.domain.placement import Placement
 
@@ -16,9 +15,10 @@ class Fifo:
     name: str = "fifo"
     strict: bool = True
 
-    def order(self, queue: Sequence[QueuedJob]) -> Sequence[QueuedJob]:
-        """Return jobs by turn."""
-        return by_turn(queue)
+    @property
+    def rank(self) -> Rank:
+        """Return the turn."""
+        return TURN
 
     def place(self, job: QueuedJob, snapshot: Snapshot) -> Placement | None:
         """Choose devices as ``has`` does."""

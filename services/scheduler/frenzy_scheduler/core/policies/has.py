@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from frenzy_scheduler.core.decisions import QueuedJob
+from frenzy_scheduler.core.decisions import QueuedJob, Rank
 from frenzy_scheduler.core.snapshot import Snapshot
 from frenzy_shared.domain.placement import DeviceRef, Placement
 from frenzy_shared.domain.plan import ResourcePlan
@@ -29,7 +29,7 @@ _DEGREES: Final = attrgetter(
     "activation_checkpointing",
     "loss",
 )
-_TURN: Final = attrgetter("turn_ms", "sequence", "id")
+TURN: Final[Rank] = attrgetter("turn_ms", "sequence", "id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,10 @@ class Has:
     name: str = "has"
     strict: bool = False
 
-    def order(self, queue: Sequence[QueuedJob]) -> Sequence[QueuedJob]:
-        """Return jobs by turn."""
-        return by_turn(queue)
+    @property
+    def rank(self) -> Rank:
+        """Return the turn."""
+        return TURN
 
     def place(self, job: QueuedJob, snapshot: Snapshot) -> Placement | None:
         """Take the first plan that fits, in ``plan_order``."""
@@ -53,7 +54,7 @@ def by_turn(queue: Sequence[QueuedJob]) -> Sequence[QueuedJob]:
 
     Ties go by the store's arrival number; equal ones, which a store never gives, by id.
     """
-    return sorted(queue, key=_TURN)
+    return sorted(queue, key=TURN)
 
 
 def first_that_fits(job: QueuedJob, snapshot: Snapshot) -> Placement | None:

@@ -4,10 +4,10 @@ The time counts for less the more a job weighs, which is Smith's rule for weight
 times (Smith, "Various optimizers for single-stage production", 1956).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from frenzy_scheduler.core.decisions import QueuedJob, RunningJob, View, seconds_left
+from frenzy_scheduler.core.decisions import QueuedJob, Rank, RunningJob, View, seconds_left
 from frenzy_scheduler.core.policies.has import first_that_fits
 from frenzy_scheduler.core.policies.walk import walk
 from frenzy_scheduler.core.snapshot import Snapshot
@@ -24,9 +24,10 @@ class Srtf:
     name: str = "srtf"
     strict: bool = False
 
-    def order(self, queue: Sequence[QueuedJob]) -> Sequence[QueuedJob]:
-        """Return jobs by the time that their fastest plan needs."""
-        return sorted(queue, key=_rank)
+    @property
+    def rank(self) -> Rank:
+        """Return the time that a job's fastest plan needs."""
+        return _rank
 
     def place(self, job: QueuedJob, snapshot: Snapshot) -> Placement | None:
         """Choose devices as ``has`` does."""
