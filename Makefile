@@ -31,7 +31,7 @@ demo: setup ## Run four real training jobs on an emulated mixed cluster and watc
 	@$(BIN)/frenzy demo
 
 test: setup ## Run the test suite (no GPU, no network, real servers).
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
 check: setup ## Lint, types, import contracts.
 	@$(BIN)/ruff check .
