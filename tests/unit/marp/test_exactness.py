@@ -10,6 +10,7 @@ from frenzy_marp.core.memory.blocks import Shape
 from frenzy_marp.core.memory.gradients import Gradients
 from frenzy_marp.core.memory.profiles import block_profile, ends_profile
 from frenzy_marp.core.memory.program import block_of, ends_of, is_ordinary
+from frenzy_marp.core.memory.states import states
 from frenzy_shared.catalog.families import RULES
 from frenzy_shared.domain.adapters import Adapters, Role
 from frenzy_shared.domain.model import Attention, Family, ModelArchitecture
@@ -259,3 +260,14 @@ def test_stage_0_reduces_gradients_until_they_are_too_many():
     assert message(300, 100, 300) == 700  # the third is gathered before the limit is looked at
     assert message(100, 50, 600, 10) == 610  # in the model's order, the reverse of backward's
     assert message(600) == 0  # one alone is reduced in place
+
+
+def test_stage_3_updates_groups_that_end_with_the_parameter_that_fills_them():
+    def at_once(*millions, ranks=1):
+        elements = np.array(millions) * 10**6
+        found = states(elements, stage=3, ranks=ranks, element=2, bucket=2, persistence_threshold=0)
+        return found.step_gradients // (4 * 10**6)
+
+    assert at_once(300, 200) == 500
+    assert at_once(300, 600, 900) == 1500  # the model's order is the reverse: 900 + 600, then 300
+    assert at_once(300, 600, 900, ranks=2) == 900  # halves: all in one

@@ -145,11 +145,12 @@ def _stage_3(
     threshold: int,
     temporaries: int,
 ) -> States:
-    own = int((-(-parameters // ranks)).sum())
+    partitions = -(-parameters // ranks)
+    own = int(partitions.sum())
     every = np.concatenate((parameters, frozen))
     whole = _allocated(every, element)
     persistent = _allocated(every[every <= threshold], element)
-    updated = min(own, _SUB_GROUP_ELEMENTS)
+    updated = _largest_sub_group(partitions)
     still = _allocated(-(-frozen // ranks), element)  # each has a partition of its own
     return States(
         weights=own * element + still + (persistent if ranks > 1 else 0),
@@ -163,6 +164,22 @@ def _stage_3(
         initialisation=max(whole, 2 * own * element + still) + own * element,
         late_moments=True,
     )
+
+
+def _largest_sub_group(partitions: Elements) -> int:
+    """Return the elements that stage 3 updates at once; ``partitions`` are in backward's order.
+
+    A group ends with the parameter that fills it (__create_fp16_sub_groups, stage3.py).
+    """
+    own = int(partitions.sum())
+    if own <= _SUB_GROUP_ELEMENTS:
+        return own
+    largest = group = 0
+    for size in reversed(partitions.tolist()):
+        group += size
+        if group >= _SUB_GROUP_ELEMENTS:
+            largest, group = max(largest, group), 0
+    return max(largest, group)
 
 
 def _allocated(parameters: Elements, element: int) -> int:
