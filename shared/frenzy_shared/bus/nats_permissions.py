@@ -98,7 +98,8 @@ def _gateway(inbox: str) -> Permissions:
             for durable in (MARP_DURABLE, WAKE_DURABLE)
             for verb, rest in (("MSG.NEXT", ""), ("DELETE", ""), ("CREATE", ".>"))
         ),
-        subscribe=(inbox,),
+        subscribe=(inbox, subjects.SECRETS),
+        answers=True,
     )
 
 
@@ -133,6 +134,7 @@ def _node(inbox: str, name: str) -> Permissions:
             *_VERIFIES,
             subjects.evidence(name, "*"),
             subjects.heartbeat(name),
+            subjects.secrets(name),
             f"{ROOT}.log.>",
             subjects.TELEMETRY,
         ),

@@ -10,6 +10,7 @@ from frenzy_shared.messages.base import Wire
 from frenzy_shared.messages.envelope import CloudEvent
 from frenzy_shared.messages.estimate import EstimateReply, EstimateRequest, EstimateView
 from frenzy_shared.messages.projects import ProjectList, ProjectSettings, ProjectView
+from frenzy_shared.messages.secrets import SecretList, SecretView
 from frenzy_shared.messages.spec import JobSpec
 from frenzy_shared.messages.v1 import REGISTRY
 
@@ -33,6 +34,8 @@ MODELS: Final[dict[str, type[Wire]]] = {
     "project_settings": ProjectSettings,
     "project_view": ProjectView,
     "project_list": ProjectList,
+    "secret_view": SecretView,
+    "secret_list": SecretList,
     "blob_view": http.BlobView,
     "token_request": http.TokenRequest,
     "token_view": http.TokenView,

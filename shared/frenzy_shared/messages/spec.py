@@ -230,6 +230,10 @@ class JobSpec(_Section):
     """
     env: Annotated[dict[str, Environment], Field(max_length=256, default_factory=dict)]
     """Environment variables of the ranks."""
+    secrets: Annotated[dict[str, str], Field(max_length=16, default_factory=dict)]
+    """Environment variables of the ranks whose values are secrets of the project: each with the
+    name of one that `frenzy secret set` keeps. Values are in no file, event or log of Frenzy.
+    """
     resources: Resources = Resources()
     """Pins. Whatever is absent, Frenzy decides."""
     priority: Annotated[int, Field(ge=0, le=100)] = 50
@@ -272,13 +276,22 @@ class JobSpec(_Section):
     @classmethod
     def _environment(cls, env: dict[str, str]) -> dict[str, str]:
         for name, value in env.items():
-            if not _is_env_name(name):
-                raise ValueError(f"{name!r} is not an environment name: A-Z, 0-9 and '_' only")
-            if name in _RESERVED_ENV or name.startswith(_RESERVED_PREFIXES):
-                raise ValueError(f"{name!r} is reserved: Frenzy sets it")
+            _check_env_name(name)
             if "\0" in value:
                 raise ValueError(f"the value of {name!r} holds a NUL character")
         return env
+
+    @field_validator("secrets")
+    @classmethod
+    def _secrets(cls, secrets: dict[str, str]) -> dict[str, str]:
+        for variable, name in secrets.items():
+            _check_env_name(variable)
+            if not is_name(name):
+                # Without what was given: it may be the secret itself.
+                raise ValueError(
+                    f"{variable!r} needs the name of a secret (a-z, 0-9 and '-'), not its value"
+                )
+        return secrets
 
     @field_validator("labels")
     @classmethod
@@ -311,6 +324,8 @@ class JobSpec(_Section):
             raise ValueError(
                 "preemptible: true needs checkpoint.resume: what is stopped must go on later"
             )
+        if both := sorted(self.env.keys() & self.secrets.keys()):
+            raise ValueError(f"{both[0]!r} is in env and in secrets: give it once")
         if self.lora is not None and self.method != "lora":
             raise ValueError("lora needs method: lora")
         if self.max_steps is not None and self.epochs is not None:
@@ -370,6 +385,13 @@ def memory_range(text: str) -> tuple[int | None, int | None]:
     if dots and minimum is not None and maximum is not None and minimum > maximum:
         raise ValueError(f"{text!r} starts above its end")
     return minimum, maximum
+
+
+def _check_env_name(name: str) -> None:
+    if not _is_env_name(name):
+        raise ValueError(f"{name!r} is not an environment name: A-Z, 0-9 and '_' only")
+    if name in _RESERVED_ENV or name.startswith(_RESERVED_PREFIXES):
+        raise ValueError(f"{name!r} is reserved: Frenzy sets it")
 
 
 def _is_env_name(name: str) -> bool:

@@ -11,6 +11,7 @@ SCHEDULER_EXPLAIN: Final = f"{ROOT}.rpc.scheduler.explain"
 SCHEDULER_QUEUE: Final = f"{ROOT}.rpc.scheduler.queue"
 SCHEDULER_RECORD: Final = f"{ROOT}.rpc.scheduler.record"
 SCHEDULER_RECONCILE: Final = f"{ROOT}.rpc.scheduler.reconcile"
+SECRETS: Final = f"{ROOT}.rpc.gateway.secrets.*"
 HEARTBEATS: Final = f"{ROOT}.hb.*"
 TELEMETRY: Final = f"{ROOT}.tel.*.*"
 EVIDENCE: Final = f"{ROOT}.evd.>"
@@ -62,6 +63,11 @@ def job_logs(project: str, job: str) -> str:
 def heartbeat(node: str) -> str:
     """Return the subject on which a node's heartbeat is asked and answered."""
     return f"{ROOT}.hb.{node}"
+
+
+def secrets(node: str) -> str:
+    """Return the subject on which a node asks for the secrets of what it starts."""
+    return f"{ROOT}.rpc.gateway.secrets.{node}"
 
 
 def desired(node: str) -> str:

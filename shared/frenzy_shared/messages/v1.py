@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from frenzy_shared.domain.cluster import Device
 from frenzy_shared.domain.job import RankOutcome
@@ -298,6 +298,26 @@ class ReconcileReply(Wire):
     error: str = ""
 
 
+class SecretsRequest(Wire):
+    """Ask for the secrets of an attempt that is about to start; the subject says which node."""
+
+    job: Name
+    attempt: Annotated[int, Field(ge=1)]
+
+
+class SecretsReply(Wire):
+    """Values by environment variable, or why there are none. Never stored, never logged.
+
+    ``permanent``: no node can help, and no later try.
+    """
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    values: dict[str, str] = Field(default_factory=dict, repr=False)
+    error: str = ""
+    permanent: bool = False
+
+
 REGISTRY: dict[str, type[Wire]] = {
     "heartbeat": Heartbeat,
     "desired_set": DesiredSet,
@@ -314,6 +334,8 @@ REGISTRY: dict[str, type[Wire]] = {
     "record_reply": RecordReply,
     "reconcile_request": ReconcileRequest,
     "reconcile_reply": ReconcileReply,
+    "secrets_request": SecretsRequest,
+    "secrets_reply": SecretsReply,
 }
 
 

@@ -1,7 +1,7 @@
 #!lua name=frenzy1
 --[[
 Every change of Frenzy's state. `tables.py` says the same in Python; the contract tests compare.
-`upkeep.lua` and `keeper.lua` go on with this library: one text for the server, three for readers.
+`upkeep.lua`, `secrets.lua` and `keeper.lua` go on with this library: one text for the server.
 
 A record is a hash of JSON texts by field. Texts that came from Python are stored and passed on as
 they are: Lua reads the few fields it decides by, and never writes a number it has parsed, so
@@ -18,6 +18,8 @@ Keys, all under {frenzy}: so that they share one hash slot:
   quota:<p>                       string  limit of unfinished jobs, kept beside `projects`
   projects                        hash    name -> JSON
   usage:all                       string  JSON: what projects have had, for the fair share
+  secrets                         set     projects that have secrets
+  secrets:<p>                     hash    name -> JSON, sealed
   idem:<p>:<key>                  string  "<body sha256> <job>", expires
   nodes                           set     node ids
   devices:<node>                  set     device ids of the last registration
@@ -30,7 +32,7 @@ Keys, all under {frenzy}: so that they share one hash slot:
   op:<id>                         string  the answer of a call that took effect, expires
 ]]
 
-local VERSION = 3 -- read by the services before they load or use the library
+local VERSION = 4 -- read by the services before they load or use the library
 local P = '{frenzy}:'
 local OP_MEMO_S = 86400
 local IDEMPOTENCY_S = 2592000

@@ -12,6 +12,7 @@ from frenzy_shared.domain.project import Project
 from frenzy_shared.messages.codec import from_json
 from frenzy_shared.state import rules
 from frenzy_shared.state.memory_keeper import MemoryKeeper
+from frenzy_shared.state.memory_secrets import MemorySecrets
 from frenzy_shared.state.port import (
     Change,
     DueTimer,
@@ -29,10 +30,11 @@ from frenzy_shared.state.records import carries, page_limit, page_start, token_b
 from frenzy_shared.state.tables import Tables, copy, cursor
 
 
-class MemoryStore(MemoryKeeper):
+class MemoryStore(MemoryKeeper, MemorySecrets):
     """A complete ``StateStore`` and ``Keeper`` in one process; a fake clock moves its time."""
 
     def __init__(self, clock: Clock | None = None) -> None:
+        super().__init__()
         self._clock = clock or SystemClock()
         self._tables = Tables(self._clock)
         self._runs: dict[str, dict[str, Json]] = {}  # by group, then by run

@@ -15,6 +15,7 @@ from frenzy_shared.domain.ids import JobId, NodeId, ProjectName
 from frenzy_shared.domain.job import JobRecord, JobState
 from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.domain.project import Project
+from frenzy_shared.state.secrets import SecretStore
 
 Json = Mapping[str, Any]
 
@@ -224,7 +225,7 @@ class StoreHealth:
     safe_mode: str = ""  # why nothing changes at present (see ``state/keeper.py``)
 
 
-class StateStore(Protocol):
+class StateStore(SecretStore, Protocol):
     """The store. Raises ``Unavailable`` when it cannot be reached, is full, or timed out.
 
     After ``Unavailable`` the outcome of a change is unknown: call again with the same operation id.

@@ -44,6 +44,7 @@ from frenzy_shared.state.records import (
     token_before,
 )
 from frenzy_shared.state.redis_keeper import RedisKeeper
+from frenzy_shared.state.redis_secrets import RedisSecrets
 from frenzy_shared.state.requests import apply_request, register_request, submit_request
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ _FETCH: Final = 200  # records read in one call: the server does nothing else me
 _LONGEST_WAIT_S: Final = 20.0
 
 
-class RedisStore(RedisKeeper):
+class RedisStore(RedisKeeper, RedisSecrets):
     """A ``StateStore`` on a server. Survives the server's restarts; make it with ``open``."""
 
     def __init__(self, client: Any, waiting: Any) -> None:  # noqa: ANN401 - redis has no types

@@ -22,6 +22,7 @@ FREE_FORM = {
     "values",
     "kinds",
     "env",
+    "secrets",
     "data",
     "context",
     "model",

@@ -227,3 +227,34 @@ def test_names_are_safe_in_subjects_keys_and_paths() -> None:
 def test_a_received_spec_of_a_newer_client_is_read() -> None:
     newer = json.dumps({**GOOD, "from_the_future": 1, "retry": {"max_retries": 1, "x": 1}})
     assert JobSpec.decode(newer.encode()).retry.max_retries == 1
+
+
+# -- secrets ----------------------------------------------------------------------------------
+
+
+def test_secrets_are_variables_with_names() -> None:
+    spec = parse_spec({**GOOD, "secrets": {"HF_TOKEN": "hub-token"}})
+    assert spec.secrets == {"HF_TOKEN": "hub-token"}
+    assert parse_spec(GOOD).secrets == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"secrets": {"PATH": "x"}}, "'PATH' is reserved"),
+        ({"secrets": {"FRENZY_X": "x"}}, "'FRENZY_X' is reserved"),
+        ({"secrets": {"hf_token": "x"}}, "not an environment name"),
+        ({"secrets": {f"V{n}": "x" for n in range(17)}}, "at most 16"),
+        ({"secrets": {"A": "x"}, "env": {"A": "y"}}, "'A' is in env and in secrets"),
+    ],
+)
+def test_wrong_secrets_are_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidSpec, match=said):
+        parse_spec({**GOOD, **fields})
+
+
+def test_a_value_given_for_a_name_is_not_repeated() -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        parse_spec({**GOOD, "secrets": {"HF_TOKEN": "hf_AbC123"}})
+    assert "not its value" in refused.value.message
+    assert "hf_AbC123" not in f"{refused.value.message} {refused.value.problems}"

@@ -111,6 +111,7 @@ FORBIDDEN_PUBLISH = [
     (BusRole.NODE, "n1", subjects.evidence("n2", "clean")),
     (BusRole.NODE, "n1", subjects.heartbeat("n2")),
     (BusRole.NODE, "n1", subjects.desired("n1")),
+    (BusRole.NODE, "n1", subjects.secrets("n2")),
     (BusRole.NODE, "n1", EVENT),
     (BusRole.NODE, "n1", subjects.MARP_PLAN),
     (BusRole.NODE, "n1", subjects.dead_letter(EVENTS_STREAM, "marp")),
@@ -124,9 +125,11 @@ FORBIDDEN_PUBLISH = [
     (BusRole.MARP, "", EVENT),
     (BusRole.MARP, "", subjects.evidence("n1", "clean")),
     (BusRole.MARP, "", subjects.desired("n1")),
+    (BusRole.MARP, "", subjects.secrets("n1")),
     (BusRole.MARP, "", f"$JS.API.CONSUMER.MSG.NEXT.{EVIDENCE_STREAM}.{EVIDENCE_DURABLE}"),
     (BusRole.MARP, "", f"$JS.API.STREAM.DELETE.{EVENTS_STREAM}"),
     (BusRole.SCHEDULER, "", subjects.evidence("n1", "clean")),
+    (BusRole.SCHEDULER, "", subjects.secrets("n1")),
     (BusRole.SCHEDULER, "", f"$JS.API.CONSUMER.MSG.NEXT.{EVENTS_STREAM}.{MARP_DURABLE}"),
     (BusRole.SCHEDULER, "", f"$JS.API.STREAM.UPDATE.{EVENTS_STREAM}"),
     (BusRole.GATEWAY, "", subjects.desired("n1")),
@@ -138,6 +141,7 @@ FORBIDDEN_PUBLISH = [
     (BusRole.INTEGRATION, "portal", EVENT),
     (BusRole.INTEGRATION, "portal", subjects.evidence("n1", "clean")),
     (BusRole.INTEGRATION, "portal", subjects.MARP_PLAN),
+    (BusRole.INTEGRATION, "portal", subjects.secrets("n1")),
     (BusRole.INTEGRATION, "portal", f"$JS.API.STREAM.INFO.{EVENTS_STREAM}"),
     (BusRole.INTEGRATION, "portal", f"$JS.API.STREAM.MSG.GET.{EVENTS_STREAM}"),
     (BusRole.INTEGRATION, "portal", f"$JS.API.CONSUMER.CREATE.{EVENTS_STREAM}.x.frenzy.v1.evt.>"),
@@ -149,19 +153,23 @@ FORBIDDEN_PUBLISH = [
 FORBIDDEN_SUBSCRIBE = [
     (BusRole.NODE, "n1", subjects.ALL_EVENTS),
     (BusRole.NODE, "n1", subjects.desired("n2")),
+    (BusRole.NODE, "n1", subjects.SECRETS),
     (BusRole.NODE, "n1", "_INBOX_node-n2.>"),
     (BusRole.NODE, "n1", "_INBOX_scheduler.>"),
     (BusRole.NODE, "n1", "_INBOX.>"),
     (BusRole.NODE, "n1", ">"),
     (BusRole.MARP, "", subjects.HEARTBEATS),
+    (BusRole.MARP, "", subjects.SECRETS),
     (BusRole.MARP, "", subjects.ALL_EVENTS),
     (BusRole.SCHEDULER, "", "_INBOX_gateway.>"),
     (BusRole.SCHEDULER, "", subjects.MARP_PLAN),
+    (BusRole.SCHEDULER, "", subjects.SECRETS),
     (BusRole.GATEWAY, "", subjects.HEARTBEATS),
     (BusRole.GATEWAY, "", subjects.MARP_PLAN),
     (BusRole.INTEGRATION, "portal", subjects.project_events("beta")),
     (BusRole.INTEGRATION, "portal", subjects.ALL_EVENTS),
     (BusRole.INTEGRATION, "portal", "frenzy.v1.log.>"),
+    (BusRole.INTEGRATION, "portal", subjects.SECRETS),
     (BusRole.INTEGRATION, "portal", "_INBOX_gateway.>"),
     (BusRole.INTEGRATION, "portal", "$JS.API.>"),
 ]
@@ -241,6 +249,22 @@ async def test_questions_are_answered_across_roles(site: Site) -> None:
         reply = await gateway.request(subjects.MARP_PLAN, b"?", timeout=5)
     assert reply.data == b"plans"
     assert marp_told == gateway_told == []
+
+
+async def test_a_node_gets_secrets_from_the_gateway_and_nobody_else_sees_them(site: Site) -> None:
+    async with (
+        site.client(BusRole.GATEWAY) as (gateway, gateway_told),
+        site.client(BusRole.NODE, "n1") as (node, node_told),
+    ):
+
+        async def answer(message: nats.aio.msg.Msg) -> None:
+            await message.respond(message.subject.encode())
+
+        await gateway.subscribe(subjects.SECRETS, queue="gateway", cb=answer)
+        await gateway.flush()
+        reply = await node.request(subjects.secrets("n1"), b"?", timeout=5)
+    assert reply.data == subjects.secrets("n1").encode()
+    assert gateway_told == node_told == []
 
 
 async def test_a_new_identity_is_known_and_a_removed_one_gone_without_a_restart(
