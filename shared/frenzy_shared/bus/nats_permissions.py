@@ -93,11 +93,7 @@ def _gateway(inbox: str) -> Permissions:
             f"{ROOT}.evt.>",
             f"{ROOT}.evd.>",
         ),
-        never_publish=tuple(
-            f"{_API}.CONSUMER.{verb}.{EVENTS_STREAM}.{durable}{rest}"
-            for durable in (MARP_DURABLE, WAKE_DURABLE)
-            for verb, rest in (("MSG.NEXT", ""), ("DELETE", ""), ("CREATE", ".>"))
-        ),
+        never_publish=(*_leaves_alone(MARP_DURABLE), *_leaves_alone(WAKE_DURABLE)),
         subscribe=(inbox, subjects.SECRETS),
         answers=True,
     )
@@ -123,6 +119,7 @@ def _scheduler(inbox: str) -> Permissions:
             subjects.MARP_PLAN,  # what a waiting job could run with if its pins were others
             f"{ROOT}.dlq.>",
         ),
+        never_publish=_leaves_alone(MARP_DURABLE),
         subscribe=(inbox, subjects.HEARTBEATS, subjects.TELEMETRY, f"{ROOT}.rpc.scheduler.*"),
         answers=True,
     )
@@ -166,6 +163,14 @@ def _reads(stream: str) -> tuple[str, ...]:
         f"{_API}.CONSUMER.MSG.NEXT.{stream}.*",
         f"{_API}.CONSUMER.DELETE.{stream}.*",
         f"{_API}.STREAM.MSG.GET.{stream}",
+    )
+
+
+def _leaves_alone(durable: str) -> tuple[str, ...]:
+    """Keep off another service's durable of the events, which ``_reads`` would allow."""
+    return tuple(
+        f"{_API}.CONSUMER.{verb}.{EVENTS_STREAM}.{durable}{rest}"
+        for verb, rest in (("MSG.NEXT", ""), ("DELETE", ""), ("CREATE", ".>"))
     )
 
 
