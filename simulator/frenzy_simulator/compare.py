@@ -25,7 +25,8 @@ from frenzy_simulator.throughput import Marp
 from frenzy_simulator.users import ManualUsers
 
 MANUAL: Final = "manual"  # people choose GPUs; a free GPU goes to the first who can use it
-RIVALS: Final = ("sia", "sia-informed")  # published ones, which need a solver
+RIVALS: Final = ("sia", "sia-informed", "sia-rigid", "gavel")  # published ones; need a solver
+RIGID: Final = frozenset({"sia-rigid", "gavel"})  # they keep the count that users asked for
 NAMES: Final = (*(one.name for one in (*POLICIES, *PREEMPTIVE)), *RIVALS, MANUAL)
 _REPORTS: Final = 200  # of progress, per policy
 
@@ -80,6 +81,7 @@ class Comparison:
             users=users,
             name=policy,
             projects=self.projects,
+            rigid=policy in RIGID,
         )
         return summarize(simulation.run(_thinned(policy, progress)))
 
@@ -98,13 +100,13 @@ def as_json(summaries: Sequence[Summary], bound_s: float) -> dict[str, Any]:
 def _strategy(policy: str) -> Strategy:
     if policy in RIVALS:
         try:
-            rivals = import_module("frenzy_simulator.rivals.sia")
+            roster = import_module("frenzy_simulator.rivals.roster")
         except ModuleNotFoundError as missing:
             raise Misconfigured(
-                f"policy {policy} solves integer programs, which needs {missing.name}",
+                f"policy {policy} needs {missing.name}: it solves linear or integer programs",
                 suggestions=["pip install 'frenzy[bench]'"],
             ) from missing
-        found: Strategy = rivals.Sia(name=policy, informed=policy == "sia-informed")
+        found: Strategy = roster.rival(policy)
         return found
     known = Has() if policy == MANUAL else policy_named(policy)
     if known is None:

@@ -14,7 +14,8 @@ from frenzy_simulator.events import Agenda, Event, Kind
 from frenzy_simulator.jobs import SimJob
 from frenzy_simulator.live import LiveJob
 from frenzy_simulator.machines import Machines
-from frenzy_simulator.outcome import JobOutcome, Outcome
+from frenzy_simulator.outcome import JobOutcome, Outcome, Solver
+from frenzy_simulator.rivals.rigid import as_requested
 from frenzy_simulator.scenario import Scenario
 from frenzy_simulator.throughput import ThroughputModel
 from frenzy_simulator.users import Ask, ManualUsers
@@ -41,6 +42,7 @@ class Simulation:
     name: str = ""  # of the policy in results; the strategy's when empty
     look: Look | None = None
     projects: Sequence[Project] = ()  # those with quotas
+    rigid: bool = False  # jobs run on as many devices as users asked for
 
     def run(self, watch: Watch | None = None) -> Outcome:
         """Simulate until every job is over. Equal simulations give equal outcomes."""
@@ -90,6 +92,8 @@ class _Engine:
                 self._decide(ticked=all(event.kind is Kind.TICK for event in relevant))
             if watch is not None:
                 watch(len(self.outcome.done) + len(self.outcome.never), len(self._jobs))
+        if isinstance(self._given.strategy, Solver):
+            self.outcome.unsolved = self._given.strategy.unsolved
         self.outcome.unfinished = [*self._queue.jobs, *self._running, *self._thinking]
 
     @property
@@ -127,7 +131,7 @@ class _Engine:
         size = self._given.model.checkpoint_bytes(job.setup)
         live = LiveJob(
             job=job,
-            plans=plans,
+            plans=as_requested(plans, job.gpus_requested) if self._given.rigid else plans,
             arrived_ms=self._now_ms,
             restart_s=self._scenario.restart_s(size),
             steps_left=job.steps,

@@ -24,6 +24,7 @@ class Summary:
 
     ``utilization`` is held device time over all device time up to the last end. ``unfairness`` is
     the share of jobs that took longer than alone times the jobs present: than with an equal share.
+    ``unsolved`` counts the cycles in which a solver's time limit struck.
     """
 
     policy: str
@@ -44,6 +45,7 @@ class Summary:
     unfairness: float
     decision_cpu_us: Quantiles
     cycles: int
+    unsolved: int
 
     def as_json(self) -> dict[str, Any]:
         """Return JSON-ready data."""
@@ -83,6 +85,7 @@ def summarize(outcome: Outcome) -> Summary:
             max=max(cpu_us, default=0.0),
         ),
         cycles=len(cpu_us),
+        unsolved=outcome.unsolved,
     )
 
 

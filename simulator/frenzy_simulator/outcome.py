@@ -1,6 +1,7 @@
 """What a simulation found out, job by job."""
 
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from frenzy_shared.domain.ids import JobId
 
@@ -30,6 +31,16 @@ class JobOutcome:
         return self.finish_s - self.submit_s
 
 
+@runtime_checkable
+class Solver(Protocol):
+    """A strategy that solves programs against the clock."""
+
+    @property
+    def unsolved(self) -> int:
+        """Return how often the time limit struck before the best answer was proven."""
+        ...
+
+
 @dataclass(kw_only=True)
 class Outcome:
     """All that one policy did with one workload. ``never`` are jobs that fit no plan at all."""
@@ -42,3 +53,4 @@ class Outcome:
     decision_ns: list[int] = field(default_factory=list)
     preemptions: int = 0
     node_failures: int = 0
+    unsolved: int = 0  # decisions in which a solver's time limit struck

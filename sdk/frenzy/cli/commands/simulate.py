@@ -43,8 +43,8 @@ def simulate(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="Repeat to compare. has, fifo, srtf, backfill; in the simulator only: "
-            "frenzy, srtf-preemptive, las, sia, sia-informed, manual (people choose GPUs)."
+            help="Repeat to compare. frenzy, has, fifo, srtf, srtf-preemptive, backfill, las; in "
+            "the simulator only: sia, sia-informed, sia-rigid, gavel, manual (people choose GPUs)."
         ),
     ] = None,
     jobs: Annotated[int | None, typer.Option(help="Stop after so many jobs.")] = None,
@@ -141,6 +141,12 @@ def _write(summaries: Sequence[Summary], bound_s: float, output_: Format) -> Non
         cells = {title: [get(one) for one in summaries] for title, get in shown.items()}
         output.out().print(output.table(cells))
         output.out().print(f"no scheduler can beat an average of {_hours(bound_s)} h here")
+    for one in summaries:
+        if one.unsolved:
+            output.err().print(
+                f"{one.policy}: the solver's time limit struck in {one.unsolved} of {one.cycles} "
+                "decisions; its results are of what it had found by then"
+            )
 
 
 def _run(comparison: Comparison, *, quiet: bool) -> list[Summary]:
