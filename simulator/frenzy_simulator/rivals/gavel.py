@@ -127,6 +127,7 @@ def shares(
     jobs: Sequence[Job], free: Mapping[str, int], time_limit_s: float = 5.0
 ) -> dict[Pair, float] | None:
     """Return the shares of time that are best for the worst-off job; None: not found in time."""
+    jobs = [job for job in jobs if options(job, free)]  # nobody is worse off for who cannot run
     plans = [(row, plan) for row, job in enumerate(jobs) for plan in options(job, free).values()]
     if not plans:
         return {}
