@@ -6,7 +6,7 @@ Nothing of a configuration is ever executed: fields that point at code are refus
 import copy
 import difflib
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from frenzy_shared.catalog.causal import CAUSAL_MODEL_TYPES
 from frenzy_shared.catalog.families import RULES, Bias, Rules, rules_of
@@ -134,7 +134,7 @@ def _rotary_dim(config: Mapping[str, Any], rules: Rules, head_dim: int) -> int:
     else:
         nested = config.get("rope_parameters")
         named = {"partial_rotary_factor", "rotary_pct"} & config.keys()
-        source = nested if isinstance(nested, Mapping) else config
+        source = cast("Mapping[str, Any]", nested) if isinstance(nested, Mapping) else config
         name = "rotary_pct" if named == {"rotary_pct"} else "partial_rotary_factor"
         share = rules.rotary if source.get(name) is None else number(source, name, None)
         found = int(head_dim * min(1.0, share or 0.0)) if rules.rotary else 0
