@@ -4,9 +4,11 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack
 
+from frenzy_gateway.adapters.sealing import Sealer
 from frenzy_gateway.adapters.server import listen, serve
 from frenzy_gateway.api.application import build_api
 from frenzy_gateway.collection import Collection
+from frenzy_gateway.secret_delivery import QUEUE, SecretDelivery
 from frenzy_gateway.service import GatewayService
 from frenzy_gateway.settings import GatewaySettings
 from frenzy_shared.auth import ALL_PROJECTS, Role, parse_token, token_record
@@ -18,6 +20,7 @@ from frenzy_shared.bus.nats_connection import bus_access
 from frenzy_shared.bus.nats_permissions import BusRole, connection_name
 from frenzy_shared.clock import RandomIds, SystemClock
 from frenzy_shared.errors import Misconfigured
+from frenzy_shared.messages import subjects
 from frenzy_shared.runtime import every, run_until_stopped
 from frenzy_shared.state.port import StateStore
 from frenzy_shared.state.redis import RedisStore
@@ -51,7 +54,9 @@ async def run(settings: GatewaySettings) -> None:
             ids=ids,
             settings=settings,
             stopping=stop,
+            seal=None if settings.secrets_key is None else Sealer.load(settings.secrets_key),
         )
+        await _deliver_secrets(service, stack)
         api = build_api(service, telemetry)
         host, port = listener.getsockname()[:2]
         log.info(
@@ -72,6 +77,17 @@ async def run(settings: GatewaySettings) -> None:
             lambda stop: _collect(state, blobs, settings, stop),
             stop=stop,
         )
+
+
+async def _deliver_secrets(service: GatewayService, stack: AsyncExitStack) -> None:
+    """Answer nodes that ask for secrets, until the stack closes; first use the newest key."""
+    if service.seal is None:
+        return
+    if count := await service.secrets.reseal():
+        log.info("%d secrets are sealed with a newer key now", count)
+    delivery = SecretDelivery(state=service.state, seal=service.seal)
+    asked = await service.bus.serve(subjects.SECRETS, delivery.answer, queue=QUEUE)
+    stack.push_async_callback(asked.stop)
 
 
 async def _collect(

@@ -112,6 +112,7 @@ class Arrays:
         await service.readiness.require_room()
         waits_for = await find_dependencies(service.state, name, elements[0], jobs[0])
         await self._require_quota(name, jobs)
+        await service.secrets.require(name, *elements)
         for element in elements:
             await service.validate(element, force_queue=force_queue)
         return waits_for

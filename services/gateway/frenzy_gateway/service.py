@@ -17,6 +17,8 @@ from frenzy_gateway.projects import Projects
 from frenzy_gateway.questions import Questions
 from frenzy_gateway.readiness import Readiness
 from frenzy_gateway.reading import Reader
+from frenzy_gateway.sealed import Seal
+from frenzy_gateway.secrets import Secrets
 from frenzy_gateway.settings import GatewaySettings
 from frenzy_shared import crashpoints
 from frenzy_shared.auth import ALL_PROJECTS
@@ -57,7 +59,10 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayService:
-    """The gateway's use cases. ``stopping`` is set when the process is about to end."""
+    """The gateway's use cases. ``stopping`` is set when the process is about to end.
+
+    ``seal`` holds the keys of secrets; None: this gateway keeps none.
+    """
 
     state: StateStore
     bus: Bus
@@ -66,6 +71,7 @@ class GatewayService:
     ids: IdSource
     settings: GatewaySettings
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    seal: Seal | None = None
 
     @property
     def reader(self) -> Reader:
@@ -112,6 +118,11 @@ class GatewayService:
         return Projects(state=self.state)
 
     @property
+    def secrets(self) -> Secrets:
+        """Return what keeps secrets."""
+        return Secrets(state=self.state, clock=self.clock, seal=self.seal)
+
+    @property
     def questions(self) -> Questions:
         """Return what asks other services."""
         return Questions(
@@ -156,6 +167,7 @@ class GatewayService:
             waits_for=await find_dependencies(self.state, name, spec, job),
         )
         await self.readiness.require_room()
+        await self.secrets.require(name, spec)
         await self.validate(spec, force_queue=force_queue)
         return await self.accept(prepared)
 
@@ -191,6 +203,7 @@ class GatewayService:
             traceparent="",
             waits_for=await find_dependencies(self.state, name, spec, JobId("")),
         )
+        await self.secrets.require(name, spec)
         await self.validate(spec, force_queue=force_queue)
         now = self.clock.now_ms()
         return views.job_view(replace(prepared.job, created_ms=now, updated_ms=now), None, None)

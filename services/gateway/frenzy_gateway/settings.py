@@ -37,6 +37,10 @@ class GatewaySettings(ServiceSettings):
     """Folder of bundles and data; empty: `<data_dir>/blobs`."""
     admin_token: SecretStr | None = None
     """`frz_<id>_<secret>`, stored at start as an administrator of all projects."""
+    secrets_key: Path | None = None
+    """File (mode 0600) with the keys that seal secrets, 64 hex digits a line: the first seals, all
+    open. Empty: this gateway keeps no secrets. The same for all gateways.
+    """
     marp_timeout_s: Seconds = 2.0
     """Budget for asking MARP before a job is accepted."""
     explain_timeout_s: Seconds = 3.0

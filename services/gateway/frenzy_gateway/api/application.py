@@ -22,6 +22,7 @@ from frenzy_gateway.api import (
     plans,
     projects,
     queue,
+    secrets,
     streams,
     tokens,
 )
@@ -50,6 +51,7 @@ _ROUTERS = (
     blobs.router,
     tokens.router,
     projects.router,
+    secrets.router,
     meta.router,
     meta.public_router,
     enrolment.router,
