@@ -103,6 +103,7 @@ async def test_a_nodes_token_opens_blobs_and_nothing_else(gateway, problem):
         ("Bearer nonsense", "look like"),
         ("Bearer " + new_token().text, "not valid here"),
     ],
+    ids=["none", "another scheme", "no token", "not a token", "an unknown token"],
 )
 async def test_a_missing_or_wrong_token_is_refused_saying_which(gateway, problem, header, text):
     async with gateway.anonymous(**({"Authorization": header} if header else {})) as client:
