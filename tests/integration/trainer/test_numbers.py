@@ -12,21 +12,21 @@ SUPPORT = Path(__file__).parents[2] / "support"
 
 def run_script(name: str, job: Job, folder: Path) -> list[dict[str, Any]]:
     path = {"PYTHONPATH": str(SUPPORT.parents[1])}
-    argv = ("-W", "ignore", str(SUPPORT / name))
+    argv = ("-W", "ignore", "-m", f"tests.support.{name}")
     results = run_gang(job, folder, argv=argv, environment=path)
     assert [rank.exit_code for rank in results] == [0] * job.ranks, results[0].stderr
     return [json.loads(line) for line in results[0].stdout.splitlines()]
 
 
 def test_the_accountant_agrees_with_torchs_allocator(tmp_path: Path) -> None:
-    lines = run_script("trainer_peaks.py", Job(data=tmp_path), tmp_path)
+    lines = run_script("trainer_peaks", Job(data=tmp_path), tmp_path)
     assert len(lines) == 5
     for line in lines:
         assert line["counted"] == pytest.approx(line["allocator"], rel=0.01), line["case"]
 
 
 def test_transformers_reloads_every_export_with_equal_logits(tmp_path: Path) -> None:
-    lines = run_script("trainer_exports.py", Job(data=tmp_path, ranks=2), tmp_path)
+    lines = run_script("trainer_exports", Job(data=tmp_path, ranks=2), tmp_path)
     assert len(lines) == 11
     for line in lines[:2]:
         assert line["before"] > 1e-2, "training changed the model"

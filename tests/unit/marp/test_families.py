@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture(scope="module")
 def printed():
     done = subprocess.run(
-        [sys.executable, "tests/support/family_peaks.py"],
+        [sys.executable, "-m", "tests.support.family_peaks"],
         capture_output=True,
         text=True,
         timeout=120,

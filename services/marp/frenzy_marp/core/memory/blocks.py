@@ -8,6 +8,7 @@ no cache, packed sequences without padding; what differs between architectures i
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from frenzy_marp.core.memory import norms
 from frenzy_marp.core.memory import operators as op
 from frenzy_marp.core.memory.tape import Tape, Value
 from frenzy_shared.domain.adapters import Role
@@ -16,7 +17,6 @@ from frenzy_shared.domain.plan import Loss, Precision
 from frenzy_shared.domain.structure import FusedProjection, Norm, QueryKeyNorm, Residual, Softmax
 
 _FP32 = 4
-_INT64 = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ def _branch(
     if wiring.pre_norms:
         tape.drop(norm)
     if wiring.post_norms:
-        out = _replaced(tape, out, normalise(tape, shape, out))
+        out = replaced(tape, out, normalise(tape, shape, out))
     if wiring.scales_residual:
-        out = _replaced(tape, out, op.scaled(tape, out))
+        out = replaced(tape, out, op.scaled(tape, out))
     return out
 
 
@@ -108,7 +108,7 @@ def _parallel(tape: Tape, shape: Shape, x: Value) -> Value:
     return out
 
 
-def _replaced(tape: Tape, old: Value, new: Value) -> Value:
+def replaced(tape: Tape, old: Value, new: Value) -> Value:
     """Let a Python variable go on with another tensor."""
     tape.drop(old)
     return new
@@ -123,84 +123,17 @@ def normalise(tape: Tape, shape: Shape, x: Value) -> Value:
 def _normalised(tape: Tape, shape: Shape, x: Value, kind: Norm, *, rows: int, width: int) -> Value:
     weight = width * shape.element
     if kind is Norm.LAYER:
-        return op.layer_norm(tape, x, rows * shape.element, weight)
+        return norms.layer_norm(tape, x, rows * shape.element, weight)
     if kind is Norm.LAYER_FULL:
-        return op.plain_layer_norm(tape, x, rows, width)
-    return op.rms_norm(tape, x, rows, width, weight, kind=kind)
+        return norms.plain_layer_norm(tape, x, rows, width)
+    return norms.rms_norm(tape, x, rows, width, weight, kind=kind)
 
 
-def embed(tape: Tape, shape: Shape) -> Value:
-    """Look token (and learned position) embeddings up."""
-    model = shape.model
-    row = model.hidden_size * shape.element
-    hidden = shape.activation(model.hidden_size)
-    words = op.embedding(tape, hidden, model.vocab_size * row)
-    if model.structure.scales_embedding:
-        words = _replaced(tape, words, op.scaled(tape, words))
-    if model.max_positions is None:
-        return words
-    summed = shape.length * row if shape.sequences > 1 else 0
-    positions = op.embedding(tape, shape.length * row, model.max_positions * row, summed)
-    out = op.add(tape, words, positions)
-    tape.drop(words, positions)
-    return out
-
-
-def head(tape: Tape, shape: Shape, x: Value) -> Value:
-    """Run final norm, vocabulary projection and loss; return the loss.
-
-    transformers upcasts the logits to fp32 and keeps them, and the low-precision ones, until
-    the forward call returns: 10 bytes per logit in bf16, then 12 in backward.
-    """
-    norm = normalise(tape, shape, x)
-    tape.drop(x)
-    model = shape.model
-    vocabulary = model.vocab_size
-    weight = vocabulary * model.hidden_size * shape.element
-    bias = vocabulary * shape.element if model.head_bias else 0
-    tied = model.tied_embeddings and not tape.frozen
-    if shape.loss is Loss.CHUNKED:
-        return _chunked(tape, shape, norm, (weight, bias), tied=tied)
-    logits = op.linear(tape, norm, shape.activation(vocabulary), weight, bias, tied=tied)
-    tape.drop(norm)
-    if model.structure.scales_logits:
-        logits = _replaced(tape, logits, op.scaled(tape, logits))
-    if model.structure.caps_logits:
-        logits = _capped(tape, logits)
-    high = op.cast(tape, logits, _FP32 * shape.tokens * vocabulary)
-    labels = tape.value(_INT64 * shape.tokens)
-    log_probabilities = op.softmax(tape, high)
-    loss = _negative_log_likelihood(tape, log_probabilities, labels)
-    tape.drop(log_probabilities, labels, high, logits)
-    return loss
-
-
-def _chunked(
-    tape: Tape, shape: Shape, x: Value, weight_bytes: tuple[int, int], *, tied: bool
-) -> Value:
-    model = shape.model
-    labels = tape.value(_INT64 * shape.tokens)
-    positions = shape.sequences * model.chunk_length(shape.length)
-    logits = positions * model.vocab_size
-    chunk = (positions * model.hidden_size * shape.element, logits * shape.element, _FP32 * logits)
-    slope = tape.value(_FP32 * logits) if model.structure.caps_logits else None
-    loss = op.chunked_loss(tape, x, chunk, weight_bytes, tied=tied)
-    tape.drop(labels, x, *([slope] if slope else []))
-    return loss
-
-
-def _capped(tape: Tape, x: Value) -> Value:
+def capped(tape: Tape, x: Value) -> Value:
     """Bend values by tanh(x / c) c, dropping ``x``."""
-    small = _replaced(tape, x, op.scaled(tape, x))
-    bent = _replaced(tape, small, op.elementwise(tape, small, saves_output=True))
-    return _replaced(tape, bent, op.scaled(tape, bent))
-
-
-def _negative_log_likelihood(tape: Tape, x: Value, labels: Value) -> Value:
-    saved = tape.save(labels.storage)
-    out = tape.value(_FP32)
-    tape.record(out, saved, lambda _: tape.give(x))
-    return out
+    small = replaced(tape, x, op.scaled(tape, x))
+    bent = replaced(tape, small, op.elementwise(tape, small, saves_output=True))
+    return replaced(tape, bent, op.scaled(tape, bent))
 
 
 def attention(tape: Tape, shape: Shape, x: Value) -> Value:
@@ -225,11 +158,11 @@ def _projections(tape: Tape, shape: Shape, x: Value) -> tuple[Value, Value, Valu
     else:
         query, key, values = _from_one_matrix(tape, shape, x)
     if model.structure.scales_query:
-        query = _replaced(tape, query, op.scaled(tape, query))
+        query = replaced(tape, query, op.scaled(tape, query))
     kind = model.structure.query_key_norm
     if kind is not QueryKeyNorm.NONE:
-        query = _replaced(tape, query, _key_norm(tape, shape, query, kind, model.num_heads))
-        key = _replaced(tape, key, _key_norm(tape, shape, key, kind, model.num_kv_heads))
+        query = replaced(tape, query, _key_norm(tape, shape, query, kind, model.num_heads))
+        key = replaced(tape, key, _key_norm(tape, shape, key, kind, model.num_kv_heads))
     # Fused attention returns the value's gradient in the projection's own layout.
     eager = shape.attention is Attention.EAGER
     parts = [
@@ -287,7 +220,7 @@ def _projected(
         tape.drop(source)
     high = op.linear(tape, low, out_bytes, rank * wide * shape.element, trains=True)
     tape.drop(low)
-    scaled = _replaced(tape, high, op.scaled(tape, high))
+    scaled = replaced(tape, high, op.scaled(tape, high))
     total = op.add(tape, out, scaled)
     tape.drop(out, scaled)
     return total
@@ -345,7 +278,7 @@ def _fused(tape: Tape, shape: Shape, query: Value, key: Value, values: Value) ->
     tape.drop(*repeated)
     if model.structure.joins_rotary and not model.structure.rotates_first:
         # Joined queries lie head by head, and so does what attention makes of them.
-        out = _replaced(tape, out, op.copied(tape, out))
+        out = replaced(tape, out, op.copied(tape, out))
     return out
 
 
@@ -370,7 +303,7 @@ def _eager(tape: Tape, shape: Shape, query: Value, key: Value, values: Value) ->
     scores = op.scaled(tape, raw)
     tape.drop(raw)
     if shape.model.structure.caps_scores:
-        scores = _capped(tape, scores)
+        scores = capped(tape, scores)
     masked = op.shifted(tape, scores)
     tape.drop(scores)
     weights = _softmax(tape, shape, masked)
@@ -447,7 +380,7 @@ def _activation(tape: Tape, name: str, x: Value) -> Value:
 def _gelu_new(tape: Tape, x: Value) -> Value:
     """Write out 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), as NewGELUActivation does."""
     half = op.scaled(tape, x)
-    cubed = op.cube(tape, x)
+    cubed = op.square(tape, x)
     weighted = op.scaled(tape, cubed)
     tape.drop(cubed)
     inner = op.add(tape, x, weighted)
