@@ -116,7 +116,7 @@ async def test_what_is_absent_is_missing(store: BlobStore, tmp_path: Path) -> No
         "sha256:" + "A" * 64,
         "sha256:../../etc/passwd",
         "md5:" + "0" * 32,
-        DIGEST + "\n",
+        pytest.param(DIGEST + "\n", id="a line end"),
     ],
 )
 async def test_what_is_no_digest_is_refused(store: BlobStore, digest: str) -> None:
