@@ -102,11 +102,16 @@ class ShimFolder:
         (path / LAUNCH).write_text(json.dumps(launch.to_json()))
         self.process = None
 
-    def start(self):
+    def start(self, secrets=None):
+        """Start the shim; ``secrets`` come to it as from an agent, None: as from nobody."""
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "frenzy_orchestrator.shim", str(self.path)],
             start_new_session=True,
+            stdin=subprocess.DEVNULL if secrets is None else subprocess.PIPE,
         )
+        if secrets is not None:
+            self.process.stdin.write(json.dumps(secrets).encode())
+            self.process.stdin.close()
         return self
 
     def run_json(self):

@@ -19,6 +19,7 @@ from frenzy_orchestrator.adapters.launching import Launcher
 from frenzy_orchestrator.adapters.preparation import Preparation
 from frenzy_orchestrator.adapters.processes import ShimHost
 from frenzy_orchestrator.adapters.rendezvous import RendezvousPorts, interface_of
+from frenzy_orchestrator.adapters.secrets import SecretSource
 from frenzy_orchestrator.attempt import AttemptTools
 from frenzy_orchestrator.core.launch import Programs
 from frenzy_orchestrator.metrics import AgentMetrics
@@ -99,6 +100,7 @@ def assemble(
             unpack=bundle.unpack,
         ),
         ports=RendezvousPorts(settings.address, settings.ports),
+        secrets=SecretSource(node=settings.node, bus=bus),
         launcher=_launcher(settings, inventory, programs),
         shims=ShimHost(),
         outputs=outputs,

@@ -19,6 +19,7 @@ from frenzy_orchestrator.adapters.launching import Launcher
 from frenzy_orchestrator.adapters.preparation import Preparation, Refused
 from frenzy_orchestrator.adapters.processes import ShimHost, ShimProcess
 from frenzy_orchestrator.adapters.rendezvous import RendezvousPorts
+from frenzy_orchestrator.adapters.secrets import SecretSource
 from frenzy_orchestrator.core.exits import (
     NEVER_RAN,
     Ending,
@@ -70,6 +71,7 @@ class AttemptTools:
     ledger: EvidenceLedger
     preparation: Preparation
     ports: RendezvousPorts
+    secrets: SecretSource
     launcher: Launcher
     shims: ShimHost
     outputs: OutputTools
@@ -89,6 +91,7 @@ class Attempt:
         self._stop = asyncio.Event()
         self._port: socket.socket | None = None
         self._outputs = Outputs(folder, tools.outputs)
+        self._secrets: Mapping[str, str] = {}  # in memory only, from GO to the shim's start
         if folder.tombstoned:
             self._stop.set()
         elif folder.journal.order.phase is Phase.GO:
@@ -198,7 +201,10 @@ class Attempt:
         await self._tell(EvidenceKind.PREPARED, rendezvous=rendezvous, phase=AttemptPhase.PREPARED)
 
     async def _await_go(self) -> None:
-        """Hold the rendezvous port until GO; after an agent restart, take it again first."""
+        """Hold the rendezvous port until GO; after an agent restart, take it again first.
+
+        What the ranks get in secret is asked for last: it is nowhere but in memory.
+        """
         rendezvous = self.folder.journal.rendezvous
         if rendezvous and self._port is None and not self._go.is_set():
             try:
@@ -207,6 +213,11 @@ class Attempt:
                 await self._refuse(StopReason.LAUNCH_REFUSED, error.message)
                 return
         await self._go.wait()
+        secrets = await self._tools.secrets.fetch(self.folder.journal.order)
+        if isinstance(secrets, Refused):
+            await self._refuse(secrets.reason, secrets.message)
+        else:
+            self._secrets = secrets
 
     async def _see_through(self) -> None:
         """Start or find the shim, guard it, and conclude when nothing lives."""
@@ -234,7 +245,8 @@ class Attempt:
             await self._refuse(StopReason.LAUNCH_REFUSED, f"cannot start: {error}")
             return None
         self._release_port()
-        shim = self._tools.shims.start(path)
+        shim = self._tools.shims.start(path, self._secrets)
+        self._secrets = {}
         crashpoints.reach("agent.after-shim-start")
         # An earlier agent may have started a shim in its last moment: then ours gives way.
         patience = self._tools.clock.monotonic() + _OTHER_SHIM_S

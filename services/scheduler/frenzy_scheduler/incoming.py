@@ -135,8 +135,12 @@ class Incoming:
 
 
 def _is_strike(evidence: Evidence) -> bool:
-    """Tell whether a node is to blame for a refusal; missing data would be so anywhere."""
-    return evidence.kind is EvidenceKind.REFUSED and evidence.reason != StopReason.DATA_ERROR
+    """Tell whether a node is to blame for a refusal.
+
+    Missing data would be so anywhere, and a gateway that gives no secrets gives none to others.
+    """
+    blameless = (StopReason.DATA_ERROR, StopReason.COMMUNICATION_ERROR)
+    return evidence.kind is EvidenceKind.REFUSED and evidence.reason not in blameless
 
 
 def fact_of(evidence: Evidence) -> facts.Evidence | None:  # noqa: PLR0911 - one return per kind

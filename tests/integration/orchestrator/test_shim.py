@@ -4,12 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.support.agent import NASTY, SLEEP, ShimFolder, shim_folder, wait_for
 
 from frenzy_orchestrator.shim import cgroup, locks, procfs
-from frenzy_orchestrator.shim.launch import EXIT, RUN, STOP, TOMBSTONE
+from frenzy_orchestrator.shim.launch import EXIT, MARKER, RUN, STOP, TOMBSTONE
 
 
 def exit_codes(record):
@@ -171,3 +172,19 @@ def test_the_shim_needs_only_the_standard_library():
         "assert not {'pydantic', 'asyncio', 'psutil'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_secrets_come_to_the_ranks_and_nothing_is_left_of_them_to_read(tmp_path):
+    folder = ShimFolder(
+        tmp_path / "a", [f"import os; print(os.environ['KEY'], flush=True); {SLEEP}"]
+    )
+    try:
+        folder.start({"KEY": "from the agent", MARKER: "what launch.json says comes first"})
+        run = folder.run_json()
+        assert Path(f"/proc/{run['shim']}/fd/0").readlink() == Path(os.devnull)
+        wait_for(lambda: (tmp_path / "a/0.out").read_text() == "from the agent\n")
+        assert folder.living()  # found by the marker
+        folder.stop()
+        folder.exit_json()
+    finally:
+        folder.destroy()

@@ -117,3 +117,10 @@ def test_commands():
     script = Script(path="train.py", arguments=("--fast",))
     assert argv(gang(script=script), PROGRAMS) == ("python", "-m", "l", "train.py", "--fast")
     assert sys.executable
+
+
+def test_what_is_secret_is_left_out_unless_frenzy_sets_it():
+    found = env(gang(user_env={"A": "1"}, secrets=frozenset({"HOME", "A", "MASTER_ADDR"})))
+    assert "HOME" not in found
+    assert "A" not in found
+    assert found["MASTER_ADDR"] == "10.0.0.1"

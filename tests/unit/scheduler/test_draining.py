@@ -163,6 +163,8 @@ async def test_three_refusals_within_an_hour_drain_a_node_and_say_so(bench):
 async def test_missing_data_and_old_refusals_are_no_strikes(bench):
     agent = await bench.node("n1", 4)
     await refuse(bench, "j0", agent, reason="DataError")
+    await refuse(bench, "s0", agent, reason="CommunicationError")  # no secrets from the gateway
+    assert (await bench.job("s0")).reason == "LaunchRefused"
     assert (await bench.store.node("n1")).strikes == ()
     for job in ("j1", "j2"):
         await refuse(bench, job, agent)

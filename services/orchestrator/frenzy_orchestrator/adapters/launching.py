@@ -99,6 +99,7 @@ class Launcher:
             traceparent=order.traceparent,
             plan_env=dict(plan.environment) if plan is not None else {},
             user_env=spec.env if spec is not None else {},
+            secrets=frozenset(spec.secrets) if spec is not None else frozenset(),
             array_index=spec.labels.get(INDEX_LABEL, "") if spec is not None else "",
         )
 

@@ -1,9 +1,11 @@
 """Start shims, find them again after an agent restart, and end what a lost shim left behind."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -75,17 +77,22 @@ class ShimProcess:
 class ShimHost:
     """Starts shims that outlive the agent."""
 
-    def start(self, folder: Path) -> ShimProcess:
-        """Start the shim of an attempt in a session of its own."""
+    def start(self, folder: Path, secrets: Mapping[str, str]) -> ShimProcess:
+        """Start the shim of an attempt in a session of its own.
+
+        ``secrets`` go into its ranks' environment. They reach it as its standard input, in memory:
+        on no disk, in no argument.
+        """
         environment = {n: os.environ[n] for n in _SHIM_ENVIRONMENT if n in os.environ}
         log = os.open(folder / "shim.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        given = _in_memory(json.dumps(dict(secrets)).encode())
         try:
             pid = os.posix_spawn(
                 sys.executable,
                 [sys.executable, "-P", "-m", "frenzy_orchestrator.shim", str(folder)],
                 environment,
                 file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, given, 0),
                     (os.POSIX_SPAWN_DUP2, log, 1),
                     (os.POSIX_SPAWN_DUP2, log, 2),
                 ],
@@ -94,6 +101,7 @@ class ShimHost:
                 setsigdef=(signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGHUP),
             )
         finally:
+            os.close(given)
             os.close(log)
         found = procfs.stat(pid)
         return ShimProcess(pid, found.start if found else 0, is_child=True)
@@ -180,6 +188,18 @@ def kill_strays(folder: Path) -> list[procfs.ProcessStat]:
 def marker(folder: Path) -> bytes:
     """Return the environment entry that only this attempt's processes have."""
     return f"{MARKER}={folder}\0".encode()
+
+
+def _in_memory(data: bytes) -> int:
+    """Return a descriptor to read ``data`` from, which no path leads to.
+
+    Unlike a pipe's, its writer never waits for a reader.
+    """
+    descriptor = os.memfd_create("secrets")
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
 def _stop_order(folder: Path) -> StopReason | None:

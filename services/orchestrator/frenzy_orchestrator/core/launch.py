@@ -71,6 +71,7 @@ class Gang:
     traceparent: str
     plan_env: Mapping[str, str] = field(default_factory=dict[str, str])
     user_env: Mapping[str, str] = field(default_factory=dict[str, str])
+    secrets: frozenset[str] = frozenset()  # variables that the shim adds
     array_index: str = ""  # of a job that is part of an array
 
 
@@ -89,7 +90,7 @@ def environment(
     programs: Programs,
     host: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return one rank's whole environment."""
+    """Return one rank's environment, whole but for the secrets."""
     env = {
         name: value
         for name, value in host.items()
@@ -99,6 +100,7 @@ def environment(
     env |= {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}
     env |= gang.plan_env
     env |= gang.user_env
+    env = {name: value for name, value in env.items() if name not in gang.secrets}
     env |= _rendezvous(gang, local)
     env |= _paths(gang, report_file)
     env |= _device(gang, local)

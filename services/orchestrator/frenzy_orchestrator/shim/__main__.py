@@ -1,6 +1,7 @@
 """``python -m frenzy_orchestrator.shim <attempt folder>``."""
 
 import fcntl
+import json
 import os
 import sys
 from pathlib import Path
@@ -32,8 +33,18 @@ def main(arguments: list[str]) -> int:
     if launch is None:
         sys.stderr.write(f"{folder}: no readable launch.json\n")
         return _REFUSED
-    Gang(folder, launch).run()
+    Gang(folder, launch, take_secrets()).run()
     return 0
+
+
+def take_secrets() -> dict[str, str]:
+    """Read the ranks' secrets from standard input, and put nothing in its place."""
+    with os.fdopen(0, "rb", closefd=False) as given:
+        data = given.read()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return dict(json.loads(data)) if data else {}
 
 
 if __name__ == "__main__":

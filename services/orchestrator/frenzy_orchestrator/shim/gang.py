@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -46,10 +46,14 @@ class _Rank:
 class Gang:
     """The ranks of one attempt on this node and their ending."""
 
-    def __init__(self, folder: Path, launch: Launch) -> None:
-        """Take over the calling process: it must do nothing else."""
+    def __init__(self, folder: Path, launch: Launch, secrets: Mapping[str, str]) -> None:
+        """Take over the calling process: it must do nothing else.
+
+        ``secrets`` are variables of every rank, beside those that ``launch`` has.
+        """
         self._folder = folder
         self._launch = launch
+        self._secrets = secrets
         self._ranks: list[_Rank] = []
         self._locks: list[int] = []
         self._cgroup: cgroup.Cgroup | None = None
@@ -91,7 +95,7 @@ class Gang:
         enter = _entry(self._cgroup, os.getpid())
         for launch in self._launch.ranks:
             try:
-                self._ranks.append(_spawn(launch, enter, self._locks))
+                self._ranks.append(_spawn(launch, self._secrets, enter, self._locks))
             except (OSError, subprocess.SubprocessError) as error:
                 self._end("launch_failed", f"rank {launch.rank}: {error}")
                 self._terminate(0.0)
@@ -238,7 +242,12 @@ def _entry(group: cgroup.Cgroup | None, keeper: int) -> Callable[[], None]:
     return enter
 
 
-def _spawn(launch: RankLaunch, enter: Callable[[], None], lock_descriptors: list[int]) -> _Rank:
+def _spawn(
+    launch: RankLaunch,
+    secrets: Mapping[str, str],
+    enter: Callable[[], None],
+    lock_descriptors: list[int],
+) -> _Rank:
     """Start one rank in a process group of its own.
 
     It inherits the device locks, so that a device stays locked while anything of the attempt
@@ -251,7 +260,7 @@ def _spawn(launch: RankLaunch, enter: Callable[[], None], lock_descriptors: list
             stdout=stdout,
             stderr=stderr,
             cwd=launch.cwd,
-            env=dict(launch.env),
+            env={**secrets, **launch.env},
             preexec_fn=enter,  # noqa: PLW1509 - the shim has one thread
             pass_fds=lock_descriptors,
             process_group=0,

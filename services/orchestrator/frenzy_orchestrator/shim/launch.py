@@ -19,7 +19,7 @@ MARKER: Final = "FRENZY_ATTEMPT_FOLDER"  # in every rank's environment: finds st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLaunch:
-    """One rank's process. ``env`` is complete: nothing is inherited."""
+    """One rank's process. ``env`` is complete but for secrets: nothing is inherited."""
 
     rank: int
     argv: tuple[str, ...]
