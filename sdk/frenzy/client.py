@@ -12,6 +12,7 @@ from frenzy._version import __version__
 from frenzy.admin import Admin, AsyncAdmin
 from frenzy.exchange import Operation, Retry
 from frenzy.job import AsyncJob, Job
+from frenzy.secrets import AsyncSecrets, Secrets
 from frenzy.transport import AsyncTransport, Transport
 from frenzy_shared.domain.job import JobState
 from frenzy_shared.domain.plan import PlanSet
@@ -173,6 +174,11 @@ class Client:
     def admin(self) -> Admin:
         """Return what only administrators may do."""
         return Admin(self._io, self._retry)
+
+    @property
+    def secrets(self) -> Secrets:
+        """Return what keeps secrets that jobs may use."""
+        return Secrets(self._io, self._retry)
 
     def projects(self) -> tuple[ProjectView, ...]:
         """Return the projects that have quotas or unfinished jobs, by name."""
@@ -336,6 +342,11 @@ class AsyncClient:
     def admin(self) -> AsyncAdmin:
         """Return what only administrators may do."""
         return AsyncAdmin(self._io, self._retry)
+
+    @property
+    def secrets(self) -> AsyncSecrets:
+        """Return what keeps secrets that jobs may use."""
+        return AsyncSecrets(self._io, self._retry)
 
     async def projects(self) -> tuple[ProjectView, ...]:
         """Return the projects that have quotas or unfinished jobs, by name."""

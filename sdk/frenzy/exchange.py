@@ -20,7 +20,7 @@ _BUSY: Final = frozenset({429, 502, 503, 504})  # nothing was accepted: try agai
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request below ``root``. At most one of ``json`` and ``file`` is the body.
+    """One request below ``root``. At most one of ``json``, ``text`` and ``file`` is the body.
 
     Every call that the SDK makes may be repeated: reads, content-addressed uploads, submits with
     an idempotency key, cancels.
@@ -31,6 +31,7 @@ class Call:
     query: tuple[tuple[str, str], ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
     json: Any = None
+    text: str | None = field(default=None, repr=False)  # may be a secret
     file: Path | None = None
     patience_s: float = 30.0  # how long the server may be silent
     root: str = "/api/v1"

@@ -35,6 +35,7 @@ from frenzy_shared.messages.http import (
     VersionView,
 )
 from frenzy_shared.messages.projects import ProjectList, ProjectSettings, ProjectView
+from frenzy_shared.messages.secrets import SecretList, SecretView
 from frenzy_shared.messages.spec import JobSpec
 from frenzy_shared.messages.v1 import Reconciliation
 
@@ -318,6 +319,23 @@ def set_project(retry: Retry, name: str, settings: ProjectSettings) -> Operation
     return _decode(ProjectView, answer)
 
 
+def set_secret(retry: Retry, project: str, name: str, value: str) -> Operation[SecretView]:
+    """Keep a value of a project; it cannot be read back."""
+    call = Call(method="PUT", path=_secret_path(project, name), text=value)
+    return _decode(SecretView, (yield from exchange(call, retry)))
+
+
+def secrets(retry: Retry, project: str) -> Operation[tuple[SecretView, ...]]:
+    """Read a project's secrets without their values."""
+    answer = yield from _get(retry, f"/projects/{quote(project, safe='')}/secrets")
+    return _decode(SecretList, answer).secrets
+
+
+def delete_secret(retry: Retry, project: str, name: str) -> Operation[None]:
+    """Remove a secret."""
+    yield from exchange(Call(method="DELETE", path=_secret_path(project, name)), retry)
+
+
 def dead_letters(retry: Retry, *, after: int) -> Operation[DeadLetterList]:
     """Read one page of what services gave up."""
     answer = yield from _get(retry, "/admin/dlq", (("after", str(after)),))
@@ -341,6 +359,10 @@ def version(retry: Retry) -> Operation[VersionView]:
     """Ask who answers."""
     answer = yield from _get(retry, "/version")
     return _decode(VersionView, answer)
+
+
+def _secret_path(project: str, name: str) -> str:
+    return f"/projects/{quote(project, safe='')}/secrets/{quote(name, safe='')}"
 
 
 def _node_path(node: str) -> str:

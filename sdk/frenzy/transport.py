@@ -133,6 +133,9 @@ def _arguments(call: Call, timeout: httpx.Timeout) -> dict[str, Any]:
     }
     if call.json is not None:
         arguments["json"] = call.json
+    if call.text is not None:
+        arguments["content"] = call.text.encode()
+        arguments["headers"]["Content-Type"] = "text/plain; charset=utf-8"
     return arguments
 
 

@@ -4,12 +4,14 @@ import hashlib
 import hmac
 import secrets
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Final
 
 from frenzy.local.files import read_json, write_json
 from frenzy.local.layout import Layout
 from frenzy_shared.auth import new_token
 from frenzy_shared.errors import Misconfigured
+from frenzy_shared.files import write_private
 
 STORE_ADMIN: Final = "admin"
 STORE_ACCOUNTS: Final = ("gateway", "marp", "scheduler")
@@ -50,6 +52,13 @@ def load_or_make(layout: Layout) -> Credentials:
     )
     write_json(layout.secrets, asdict(made))
     return made
+
+
+def secrets_key(layout: Layout) -> Path:
+    """Return the file of the keys that seal jobs' secrets, made at the first call (mode 0600)."""
+    if not layout.secrets_key.exists():
+        write_private(layout.secrets_key, f"{secrets.token_hex(32)}\n")
+    return layout.secrets_key
 
 
 def _damaged(layout: Layout) -> Misconfigured:

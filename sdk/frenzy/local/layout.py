@@ -35,6 +35,11 @@ class Layout:
         return self.root / "secrets.json"
 
     @property
+    def secrets_key(self) -> Path:
+        """Return the file of the keys that seal jobs' secrets, mode 0600."""
+        return self.root / "secrets.keys"
+
+    @property
     def bus_users(self) -> Path:
         """Return the file of those who may use the bus; nats-server's include lies beside it."""
         return self.configs / "nats-users.json"

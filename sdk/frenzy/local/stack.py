@@ -8,7 +8,7 @@ from typing import Final
 
 from frenzy.local import binaries, identities, servers
 from frenzy.local.child import ChildSpec, Probe
-from frenzy.local.credentials import STORE_ADMIN, Credentials
+from frenzy.local.credentials import STORE_ADMIN, Credentials, secrets_key
 from frenzy.local.doors import LOOPBACK, Doors, doors_of
 from frenzy.local.layout import Layout
 from frenzy.local.options import Options
@@ -144,6 +144,7 @@ class _Maker:
                     "FRENZY_HTTP_PORT": str(listen),
                     "FRENZY_BLOBS": str(self.layout.blobs),
                     "FRENZY_ADMIN_TOKEN": self.secret.admin_token,
+                    "FRENZY_SECRETS_KEY": str(secrets_key(self.layout)),
                     **self.doors.gateway_settings(self.layout),
                 },
                 ready=http_ready(listen, "/readyz", host=self.doors.host, tls=self.doors.tls()),
