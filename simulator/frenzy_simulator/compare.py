@@ -5,6 +5,7 @@ import queue as queues
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from enum import StrEnum
 from importlib import import_module
 from multiprocessing import Manager, get_context
 from typing import Any, Final
@@ -31,6 +32,14 @@ NAMES: Final = (*(one.name for one in (*POLICIES, *PREEMPTIVE)), *RIVALS, MANUAL
 _REPORTS: Final = 200  # of progress, per policy
 
 Progress = Callable[[str, int, int], None]  # policy, jobs that are over, jobs in all
+
+
+class Bound(StrEnum):
+    """Which lower bound to compute: ``LP`` is tighter, ``FAST`` takes no solver and little time."""
+
+    LP = "lp"
+    FAST = "fast"
+    NONE = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,33 +94,52 @@ class Comparison:
         )
         return summarize(simulation.run(_thinned(policy, progress)))
 
-    def bound_avg_jct_s(self) -> float:
-        """Return the lower bound on the average completion time."""
+    def bound_avg_jct_s(self, which: Bound = Bound.FAST) -> float | None:
+        """Return a lower bound on the average completion time; None when none is wanted.
+
+        Where the linear program would be too large or take too long, the fast bound stands in.
+
+        Raises:
+            Misconfigured: ``LP`` without a solver.
+        """
+        if which is Bound.NONE:
+            return None
         kinds = summarize_kinds(self.nodes)
-        devices = {kind.kind: kind.total for kind in kinds}
-        return bound_avg_s(self.jobs, Marp(kinds), devices, self.scenario)
+        devices, model = {kind.kind: kind.total for kind in kinds}, Marp(kinds)
+        fast_s = bound_avg_s(self.jobs, model, devices, self.scenario)
+        if which is Bound.FAST:
+            return fast_s
+        found = _with_solver("frenzy_simulator.lp_bound", "bound lp")
+        tight_s = found.lp_bound_avg_s(self.jobs, model, devices, self.scenario)
+        return fast_s if tight_s is None else max(tight_s, fast_s)
 
 
-def as_json(summaries: Sequence[Summary], bound_s: float) -> dict[str, Any]:
+def as_json(summaries: Sequence[Summary], bound_s: float | None) -> dict[str, Any]:
     """Return results as the command writes them."""
     return {"policies": [one.as_json() for one in summaries], "bound_avg_jct_s": bound_s}
 
 
 def _strategy(policy: str) -> Strategy:
     if policy in RIVALS:
-        try:
-            roster = import_module("frenzy_simulator.rivals.roster")
-        except ModuleNotFoundError as missing:
-            raise Misconfigured(
-                f"policy {policy} needs {missing.name}: it solves linear or integer programs",
-                suggestions=["pip install 'frenzy[bench]'"],
-            ) from missing
-        found: Strategy = roster.rival(policy)
+        found: Strategy = _with_solver("frenzy_simulator.rivals.roster", f"policy {policy}").rival(
+            policy
+        )
         return found
     known = Has() if policy == MANUAL else policy_named(policy)
     if known is None:
         raise InvalidScenario(f"no policy is called {policy!r}")
     return known
+
+
+def _with_solver(module: str, what: str) -> Any:  # noqa: ANN401 - whatever a module holds
+    """Import what needs a solver only when it is asked for."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as missing:
+        raise Misconfigured(
+            f"{what} needs {missing.name}: it solves linear or integer programs",
+            suggestions=["pip install 'frenzy[bench]'"],
+        ) from missing
 
 
 def _run(
