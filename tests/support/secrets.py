@@ -37,14 +37,23 @@ def payloads_with(value: str, payloads: Iterable[bytes]) -> list[bytes]:
 
 def commands_with(value: str) -> list[Path]:
     """The processes of this machine that have a value in their arguments."""
+    return _processes_with(value, "cmdline")
+
+
+def environments_with(value: str) -> list[Path]:
+    """The processes of this machine that have a value in their environments."""
+    return _processes_with(value, "environ")
+
+
+def _processes_with(value: str, what: str) -> list[Path]:
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in Path("/proc").glob(f"[0-9]*/{what}"):
         try:
             held = path.read_bytes()
         except OSError:  # it is gone
             continue
         if value.encode() in held:
-            found.append(path)
+            found.append(path.parent)
     return found
 
 

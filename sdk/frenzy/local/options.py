@@ -54,6 +54,7 @@ _OWN_SETTINGS: Final = frozenset(
         "AUTHORITY",
         "BLOBS_CA",
         "ADMIN_TOKEN",
+        "SECRETS_KEY",
     )
 )
 _EXAMPLE: Final = 'write for example "node-a:emulated-a100:2:384MiB:1.0;node-b:..."'
