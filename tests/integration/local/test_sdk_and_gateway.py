@@ -19,7 +19,7 @@ from frenzy.local import credentials, stack
 from frenzy.local.child import Child
 from frenzy.local.layout import Layout
 from frenzy.local.options import Options
-from frenzy_shared.bus.nats import NatsBus
+from frenzy.local.preparing import create_streams, load_functions
 from frenzy_shared.messages.envelope import short_kind
 
 SPEC = {"model": "gpt2-tiny", "data": "node:/data/text", "global_batch_size": 8}
@@ -44,9 +44,8 @@ def server(tmp_path_factory) -> Iterator[tuple[str, str]]:
 async def _start_all(running: AsyncExitStack, plan: stack.Stack) -> None:
     for spec in plan.servers:
         await _start(running, Child(spec, lambda: None))
-    bus = await NatsBus.connect(plan.nats, name="admin")
-    await bus.ensure_streams()
-    await bus.close()
+    await create_streams(plan.nats)
+    await load_functions(plan.redis_url)
     for spec in plan.services:
         if spec.name != "marp":
             await _start(running, Child(spec, lambda: None))
