@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,11 +17,17 @@ EXPECTED_CHANGE = {  # frenzy's average completion time against a rival's, upper
     "srtf-preemptive": -0.10,
     "las": -0.30,
 }
+EXPECTED_AGAINST = {"sia": 0.0, "sia-informed": 0.0, "sia-rigid": -0.3, "gavel": -0.3}
 
 
-def main() -> int:
-    """Return 0 when every figure is inside its expected range."""
-    inside = [_overhead(), _completion()]
+def main(parts: Sequence[str]) -> int:
+    """Run the named parts, or all; return 0 when every figure is inside its expected range."""
+    known = {"overhead": _overhead, "completion": _completion, "rivals": _rivals, "misled": _misled}
+    unknown = [part for part in parts if part not in known]
+    if unknown:
+        print(f"no part is called {unknown[0]!r}; there are {', '.join(known)}", file=sys.stderr)
+        return 2
+    inside = [known[part]() for part in parts or known]
     return 0 if all(inside) else 1
 
 
@@ -44,7 +51,7 @@ def _overhead() -> bool:
 
 def _completion() -> bool:
     runs = completion.run_all()
-    rows = completion.table(runs)
+    rows = completion.table(runs, completion.bounds(completion.SEEDS))
     rivals = [name for name in completion.STRATEGIES if name != "frenzy"]
     changes = {
         "average": {rival: completion.change(runs, "frenzy", rival) for rival in rivals},
@@ -69,11 +76,61 @@ def _completion() -> bool:
             "table": rows,
         },
     )
-    for row in rows:
-        print(" ".join(f"{value!s:>15}" for value in row.values()))
-    print(json.dumps(changes, indent=1))
+    _show(rows, changes)
     return inside
 
 
+def _rivals() -> bool:
+    runs = completion.run_rivals()
+    rows = completion.table(runs, completion.bounds(completion.RIVAL_SEEDS))
+    changes = {
+        "average": {rival: completion.change(runs, "frenzy", rival) for rival in completion.RIVALS},
+        "p99": {
+            rival: completion.change(runs, "frenzy", rival, what="p99_h")
+            for rival in completion.RIVALS
+        },
+    }
+    inside = all(
+        changes["average"][rival]["mean"] < limit for rival, limit in EXPECTED_AGAINST.items()
+    )
+    store(
+        RESULTS / "rivals.json",
+        {
+            "expected_change_below": EXPECTED_AGAINST,
+            "inside": inside,
+            "seeds": completion.RIVAL_SEEDS,
+            "changes": changes,
+            "table": rows,
+        },
+    )
+    _show(rows, changes)
+    return inside
+
+
+def _misled() -> bool:
+    runs = completion.run_misled()
+    change = completion.change(runs, "frenzy", "sia", completion.MISLED)
+    rows = completion.table(runs, {})
+    inside = change["mean"] < EXPECTED_AGAINST["sia"]
+    store(
+        RESULTS / "misled.json",
+        {
+            "expected_change_below": EXPECTED_AGAINST["sia"],
+            "inside": inside,
+            "seeds": completion.RIVAL_SEEDS,
+            "changes": {"average": {"sia": change}},
+            "table": rows,
+        },
+    )
+    _show(rows, change)
+    return inside
+
+
+def _show(rows: Sequence[Mapping[str, object]], changes: Mapping[str, object]) -> None:
+    for row in rows:
+        print(" ".join(f"{value!s:>15}" for value in row.values()))
+    print(json.dumps(changes, indent=1))
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
