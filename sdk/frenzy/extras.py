@@ -9,6 +9,7 @@ from frenzy_shared.errors import Misconfigured
 _SERVER: Final = (
     "nats",
     "nkeys",
+    "cryptography",
     "redis",
     "fastapi",
     "uvicorn",
