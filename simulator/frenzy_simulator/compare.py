@@ -20,7 +20,8 @@ from frenzy_simulator.bound import bound_avg_s
 from frenzy_simulator.engine import Simulation
 from frenzy_simulator.errors import InvalidScenario
 from frenzy_simulator.jobs import SimJob
-from frenzy_simulator.metrics import Summary, summarize
+from frenzy_simulator.metrics import Summary
+from frenzy_simulator.outcome import Outcome
 from frenzy_simulator.scenario import Scenario
 from frenzy_simulator.throughput import Marp
 from frenzy_simulator.users import ManualUsers
@@ -63,7 +64,7 @@ class Comparison:
         if not self.policies or len(set(self.policies)) < len(self.policies):
             raise InvalidScenario("name at least one policy, and each only once")
 
-    def run(self, progress: Progress | None = None) -> list[Summary]:
+    def run(self, progress: Progress | None = None) -> list[Outcome]:
         """Simulate every policy, as many at once as there are cores, in the order given."""
         workers = min(len(self.policies), len(os.sched_getaffinity(0)))
         if workers == 1:
@@ -77,7 +78,7 @@ class Comparison:
             _relay(reports, runs, progress)
             return [run.result() for run in runs]
 
-    def run_one(self, policy: str, progress: Progress | None = None) -> Summary:
+    def run_one(self, policy: str, progress: Progress | None = None) -> Outcome:
         """Simulate one policy in this process."""
         kinds = summarize_kinds(self.nodes)
         users = ManualUsers(kinds=kinds, seed=self.scenario.seed) if policy == MANUAL else None
@@ -92,7 +93,7 @@ class Comparison:
             projects=self.projects,
             rigid=policy in RIGID,
         )
-        return summarize(simulation.run(_thinned(policy, progress)))
+        return simulation.run(_thinned(policy, progress))
 
     def bound_avg_jct_s(self, which: Bound = Bound.FAST) -> float | None:
         """Return a lower bound on the average completion time; None when none is wanted.
@@ -144,7 +145,7 @@ def _with_solver(module: str, what: str) -> Any:  # noqa: ANN401 - whatever a mo
 
 def _run(
     comparison: Comparison, policy: str, reports: "queues.Queue[tuple[str, int, int]]"
-) -> Summary:
+) -> Outcome:
     return comparison.run_one(policy, lambda *report: reports.put(report))
 
 
@@ -166,7 +167,7 @@ def _thinned(policy: str, progress: Progress | None) -> Callable[[int, int], Non
 
 def _relay(
     reports: "queues.Queue[tuple[str, int, int]]",
-    runs: Sequence[Future[Summary]],
+    runs: Sequence[Future[Outcome]],
     progress: Progress | None,
 ) -> None:
     """Pass on what the processes report until all are over."""

@@ -14,7 +14,7 @@ from frenzy_simulator.events import Agenda, Event, Kind
 from frenzy_simulator.jobs import SimJob
 from frenzy_simulator.live import LiveJob
 from frenzy_simulator.machines import Machines
-from frenzy_simulator.outcome import JobOutcome, Outcome, Solver
+from frenzy_simulator.outcome import JobOutcome, Outcome, Solver, Stay
 from frenzy_simulator.rivals.rigid import as_requested
 from frenzy_simulator.scenario import Scenario
 from frenzy_simulator.throughput import ThroughputModel
@@ -148,9 +148,7 @@ class _Engine:
         if live is None or live.generation != event.generation:
             return False
         alone_s = self._alone_s(live)
-        live.leave(self._now_ms)
-        del self._running[event.job]
-        self._queue.freed(self._machines.give_back(event.job))
+        self._release(live)
         self.outcome.done.append(self._story(live, alone_s))
         return True
 
@@ -215,10 +213,24 @@ class _Engine:
         self._plan_tick(calmer=ticked and not changes)
 
     def _stop(self, live: LiveJob, *, lost_s: float = 0.0) -> None:
+        self._release(live, lost_s=lost_s)
+        self._queue.enter(live)
+
+    def _release(self, live: LiveJob, *, lost_s: float = 0.0) -> None:
+        """Take a job's devices back, and note that it had them."""
+        if live.placement is not None:
+            self.outcome.stays.append(
+                Stay(
+                    job=live.job.id,
+                    kind=live.placement.kind,
+                    devices=live.placement.devices,
+                    from_s=live.placed_ms / 1000,
+                    until_s=self._now_ms / 1000,
+                )
+            )
         live.leave(self._now_ms, lost_s=lost_s)
         self._queue.freed(self._machines.give_back(live.job.id))
         del self._running[live.job.id]
-        self._queue.enter(live)
 
     def _start(self, live: LiveJob, placement: Placement) -> None:
         job = live.job.id

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from frenzy_shared.domain.ids import JobId
+from frenzy_shared.domain.ids import DeviceId, JobId, NodeId
+from frenzy_shared.domain.placement import DeviceRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,22 @@ class JobOutcome:
         return self.finish_s - self.submit_s
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stay:
+    """One job's time on some devices."""
+
+    job: JobId
+    kind: str
+    devices: tuple[DeviceRef, ...]
+    from_s: float
+    until_s: float
+
+    @property
+    def devices_by_node(self) -> list[tuple[NodeId, DeviceId]]:
+        """Return node and device of each."""
+        return [(ref.node, ref.device) for ref in self.devices]
+
+
 @runtime_checkable
 class Solver(Protocol):
     """A strategy that solves programs against the clock."""
@@ -50,6 +67,7 @@ class Outcome:
     done: list[JobOutcome] = field(default_factory=list)
     never: list[JobId] = field(default_factory=list)
     unfinished: list[JobId] = field(default_factory=list)  # the cluster shrank below every plan
+    stays: list[Stay] = field(default_factory=list)
     decision_ns: list[int] = field(default_factory=list)
     preemptions: int = 0
     node_failures: int = 0

@@ -70,7 +70,7 @@ def test_no_policy_beats_the_bound(profile, seed):
     bound_s = comparison.bound_avg_jct_s()
     assert bound_s > 0
     for name in comparison.policies:
-        summary = comparison.run_one(name)
+        summary = summarize(comparison.run_one(name))
         assert summary.finished == summary.jobs == 40
         assert summary.avg_jct_s >= bound_s
         assert 0 < summary.utilization <= 1
@@ -88,7 +88,7 @@ def test_elastic_and_preemptive_beats_run_to_completion_under_load():
         policies=["has", "frenzy"],
         scenario=Scenario(),
     )
-    has, frenzy = (comparison.run_one(name) for name in comparison.policies)
+    has, frenzy = (summarize(comparison.run_one(name)) for name in comparison.policies)
     assert frenzy.avg_jct_s < 0.5 * has.avg_jct_s
     assert frenzy.preemptions > 0 == has.preemptions
 

@@ -12,8 +12,10 @@ from frenzy.cli.options import Format, Output, Quiet
 from frenzy_shared.domain.cluster import summarize_kinds
 from frenzy_simulator.cluster import load_cluster, parse_cluster
 from frenzy_simulator.compare import Bound, Comparison, as_json
-from frenzy_simulator.metrics import Summary
+from frenzy_simulator.metrics import Summary, summarize
+from frenzy_simulator.outcome import Outcome
 from frenzy_simulator.quotas import load_quotas
+from frenzy_simulator.report.page import prepare, write_report
 from frenzy_simulator.scenario import Scenario
 from frenzy_simulator.workload import Source
 
@@ -73,6 +75,10 @@ def simulate(
     bound: Annotated[
         Bound, typer.Option(help="Average that nobody can beat: lp is tighter and slower.")
     ] = Bound.FAST,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Write a page: a folder (with PNGs where matplotlib is), or FILE.html."),
+    ] = None,
     quiet: Quiet = False,
     output_: Output = Format.TABLE,
 ) -> None:
@@ -106,8 +112,14 @@ def simulate(
         scenario=scenario,
         projects=load_quotas(quotas) if quotas is not None else (),
     )
-    summaries = _run(comparison, quiet=quiet)
-    _write(summaries, comparison.bound_avg_jct_s(bound), output_)
+    if report is not None:
+        prepare(report)
+    outcomes = _run(comparison, quiet=quiet)
+    bound_s = comparison.bound_avg_jct_s(bound)
+    _write([summarize(one) for one in outcomes], bound_s, output_)
+    if report is not None:
+        files = write_report(report, outcomes, nodes, bound_s)
+        output.err().print(f"report: {', '.join(map(str, files))}")
 
 
 _COLUMNS: Final[Mapping[str, Callable[[Summary], object]]] = {
@@ -153,7 +165,7 @@ def _write(summaries: Sequence[Summary], bound_s: float | None, output_: Format)
             )
 
 
-def _run(comparison: Comparison, *, quiet: bool) -> list[Summary]:
+def _run(comparison: Comparison, *, quiet: bool) -> list[Outcome]:
     """Simulate with one bar of progress a policy, on stderr."""
     if quiet:
         return comparison.run()

@@ -1,0 +1,1 @@
+"""What simulations did, as a page to look at."""
