@@ -20,11 +20,15 @@ secret = typer.Typer(
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Set, list and delete secrets that jobs may use.",
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A secret's name.")]
 Project = Annotated[str, typer.Option("--project", help="The project whose jobs may use it.")]
+
+
+@secret.callback()
+def about() -> None:
+    """Set, list and delete secrets that jobs may use."""
 
 
 @secret.command("set")
