@@ -6,6 +6,7 @@ moments in fp32; a resuming rank reads its share of that into RAM.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from frenzy_marp.core.memory.blocks import element_bytes
@@ -37,6 +38,7 @@ class HostNeeds:
             model.num_trained_parameters * _SAVED_PER_TRAINED,
         )
 
+    @lru_cache(maxsize=64)  # noqa: B019 - it holds numbers only, and kinds share answers
     def estimate(self, ranks: int, *, emulated: bool, allocated: int) -> HostEstimate:
         """Return the RAM of one rank at its highest, and the disk of a checkpoint and an export.
 

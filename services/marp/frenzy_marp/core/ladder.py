@@ -26,6 +26,8 @@ class Ladder:
     single_step: bool
     predictor: Predictor
     columns: tuple[int, ...]  # of the predictor, for the micro-batches that any device could hold
+    _bounds: dict[Loss, list[int]] = field(default_factory=dict[Loss, list[int]])
+    _bound: list[int] | None = None  # whatever the loss
     _allocated: dict[tuple[bool, Loss], list[int]] = field(
         default_factory=dict[tuple[bool, Loss], list[int]]
     )
@@ -36,11 +38,22 @@ class Ladder:
         """Return a lower bound of every peak, bytes."""
         return self.floor.at(self.option.micro_batches[0])
 
+    def bound(self, room: int) -> int:
+        """Return an index beyond which no micro-batch fits ``room`` bytes; -1: none fits."""
+        if self._bound is None:
+            if self.least > room or not self.columns:
+                return -1
+            every = [self._bounds_of(loss) for loss in self.option.losses]
+            self._bound = [min(sizes) for sizes in zip(*every, strict=True)]
+        return bisect_right(self._bound, room) - 1
+
     def largest_fit(self, room: int) -> tuple[int, Loss] | None:
         """Return the index of the largest micro-batch whose peak is at most ``room`` bytes.
 
         With the loss that it takes: the usual one, unless another allows more.
         """
+        if self.bound(room) < 0:
+            return None
         best, chosen = -1, self.option.losses[0]
         for loss in self.option.losses:
             index = self._largest_fit(room, loss, above=best)
@@ -61,20 +74,26 @@ class Ladder:
 
     def _largest_fit(self, room: int, loss: Loss, *, above: int) -> int:
         """Return the largest index beyond ``above`` that fits; -1 when there is none."""
-        sizes, columns = self.option.micro_batches, self.columns
-        last = len(sizes) - 1
-        # The many that cannot fit are told apart by their floor.
-        possible = min(len(columns), bisect_right(sizes, self.floor.largest(room)))
-        if possible > last > above and not self.option.accumulates(last):
+        columns, last = self.columns, len(self.option.micro_batches) - 1
+        possible = bisect_right(self._bounds_of(loss), room) - 1
+        if possible == last > above and not self.option.accumulates(last):
             if self._peaks_of(loss, accumulates=False)[columns[last]] <= room:
                 return last
-            possible = last
-        if possible > above + 1:
+            possible = last - 1
+        if possible > above:
             allocated = self._peaks_of(loss, accumulates=True)
-            for index in range(possible - 1, above, -1):
+            for index in range(possible, above, -1):
                 if allocated[columns[index]] <= room:
                     return index
         return -1
+
+    def _bounds_of(self, loss: Loss) -> list[int]:
+        found = self._bounds.get(loss)
+        if found is None:
+            sharding = self._sharding(accumulates=False)
+            least = self.predictor.least(sharding, self.option.checkpointing, loss)
+            found = self._bounds[loss] = least[list(self.columns)].tolist()
+        return found
 
     def _peaks_of(self, loss: Loss, *, accumulates: bool) -> list[int]:
         key = (accumulates, loss)
@@ -139,10 +158,14 @@ class Demand:
         predictor = self._predictor(element)
         held = predictor.micro_batches
         columns = tuple(held[size] for size in choices[0].micro_batches if size in held)
+        floors = {
+            stage: self._floor(element, stage=stage, ranks=choices[0].devices)
+            for stage in {option.zero_stage for option in choices}
+        }
         return tuple(
             Ladder(
                 option,
-                self._floor(element, stage=option.zero_stage, ranks=option.devices),
+                floors[option.zero_stage],
                 cuda,
                 self.setup.optimizer_steps == 1,
                 predictor,

@@ -7,6 +7,7 @@ scheduler to say, which knows what is free. Between equals the plan that shards 
 less comes first.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -15,11 +16,12 @@ from typing import Final
 from frenzy_marp.core.candidates import gpu_model, precision_of
 from frenzy_marp.core.deepspeed_config import deepspeed_config
 from frenzy_marp.core.host import shortage
-from frenzy_marp.core.ladder import Demand
+from frenzy_marp.core.ladder import Demand, Ladder
 from frenzy_marp.core.learning import Experience, Lessons
 from frenzy_marp.core.learning_runs import Framework
 from frenzy_marp.core.memory.analytical import predict_peak
 from frenzy_marp.core.memory.estimate import estimate, oom_probability
+from frenzy_marp.core.memory.predictor import Peak
 from frenzy_marp.core.refusals import (
     excluded,
     missing_kinds,
@@ -36,11 +38,18 @@ from frenzy_shared.catalog.gpus import GpuModel
 from frenzy_shared.domain.cluster import KindSummary, kinds_digest
 from frenzy_shared.domain.ids import PlanId
 from frenzy_shared.domain.model import Pins, TrainingSetup
-from frenzy_shared.domain.plan import Loss, PlanSet, RefusedPlan, ResourcePlan
+from frenzy_shared.domain.plan import (
+    Loss,
+    ParallelismPlan,
+    PlanSet,
+    RefusedPlan,
+    ResourcePlan,
+)
 from frenzy_shared.units import format_bytes
 
 MAX_PLANS: Final = 32
 NO_EXPERIENCE: Final = Experience()
+_NOT_ALPHANUMERIC: Final = re.compile(r"[\W_]")
 _CUDA_ENVIRONMENT: Final = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 
 
@@ -150,7 +159,18 @@ def _refusal(question: _Question, offer: Offer) -> RefusedPlan:
     if nearest is None:
         return no_split(setup, offer.kind, offer.gpu, setup.pins)
     plan = offer.plan(Choice(nearest, 0, nearest.option.losses[-1], inf))
-    peak = predict_peak(
+    peak = _peak(nearest, plan, offer)
+    taught = offer.terms(nearest.option).memory
+    memory = estimate(peak, offer.traits(plan.data), correction=taught)
+    return too_large(offer.kind, plan, memory, _culprit(question, offer))
+
+
+def _peak(ladder: Ladder, plan: ParallelismPlan, offer: Offer) -> Peak:
+    """Return the peak of a ladder's smallest micro-batch, also of one that fits no device."""
+    if ladder.columns:
+        return ladder.peak(0, plan.loss)
+    setup = offer.demand.setup
+    return predict_peak(
         setup.model,
         setup.attention,
         setup.sequence_length,
@@ -158,9 +178,6 @@ def _refusal(question: _Question, offer: Offer) -> RefusedPlan:
         cuda=not offer.emulated,
         single_step=setup.optimizer_steps == 1,
     )
-    taught = offer.terms(nearest.option).memory
-    memory = estimate(peak, offer.traits(plan.data), correction=taught)
-    return too_large(offer.kind, plan, memory, _culprit(question, offer))
 
 
 def _culprit(question: _Question, offer: Offer) -> str:
@@ -192,7 +209,7 @@ def _identity(offer: Offer, choice: Choice) -> PlanId:
         f"-m{option.micro_batches[choice.index]}-{offer.precision}-{option.checkpointing}"
         f"{'-chunked' if choice.loss is Loss.CHUNKED else ''}"
     )
-    return PlanId("".join(c if c.isalnum() else "-" for c in text.lower()))
+    return PlanId(_NOT_ALPHANUMERIC.sub("-", text.lower()))
 
 
 def _kept(fitting: list[_Found]) -> list[_Found]:

@@ -171,8 +171,9 @@ def _fastest(offer: Offer, ladders: tuple[Ladder, ...], best_s: float) -> Choice
     bounded: list[tuple[float, int, Ladder, int, float]] = []
     for order, ladder in enumerate(ladders):
         room, _, time = offer.terms(ladder.option)
-        if ladder.least <= room:
-            bound_s = _total_s(gang, ladder.option, -1, time.factor)
+        index = ladder.bound(room)
+        if index >= 0:
+            bound_s = _total_s(gang, ladder.option, index, time.factor)
             bounded.append((bound_s, order, ladder, room, time.factor))
     bounded.sort()
     found: Choice | None = None

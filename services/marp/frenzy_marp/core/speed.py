@@ -48,6 +48,7 @@ class Pace:
     launch_s: tuple[float, float]
     tensor_s: tuple[float, float]
     optimizer_s: float
+    flops: float  # of a step, on all devices
     steps: int
     tensor: int
     parameter_bytes: float
@@ -153,9 +154,11 @@ def pace(
     element = 4 if precision is Precision.FP32 else 2
     reached = rates(model, precision, kind, gpu, tf32=tf32, priors=priors)
     launch_s = _OPERATORS_PER_LAYER[model.structure.gated] * model.num_layers * reached.operator_s
-    compute_s = _matrices_s(setup, tensor, reached)
+    flops = training_flops(setup)
+    compute_s = flops / tensor / reached.flops
     traffic_s = _traffic_bytes(setup, element, tensor, priors) / reached.bandwidth
-    share, trained = model.num_parameters / tensor, model.num_trained_parameters / tensor
+    every, updated = model.num_parameters, model.num_trained_parameters
+    share, trained = every / tensor, updated / tensor
     ring = ring_bytes_s(gpu, tensor, beyond=False, priors=priors)
     reduced_s = _reduced_bytes(setup, element, tensor) / ring
     plain, recomputing = (count * reduced_s for count in _TENSOR_REDUCTIONS)
@@ -167,12 +170,13 @@ def pace(
         launch_s=(launch_s, launch_s * 4 / 3),
         tensor_s=(plain, recomputing),
         optimizer_s=trained * _BYTES_PER_OPTIMIZED_PARAMETER / reached.bandwidth,
+        flops=flops,
         steps=setup.optimizer_steps or NOMINAL_STEPS,
         tensor=tensor,
         parameter_bytes=share * element,
         gradient_bytes=trained * element,
         gathered=7 * model.num_layers,
-        buckets=-(-model.num_trained_parameters // bucket),
+        buckets=-(-updated // bucket),
         node_devices=kind.node_counts[0],
     )
 
@@ -203,7 +207,7 @@ def estimate_speed(
         total_s=total_s,
         device_hours=ranks * total_s / 3600,
         energy_joules=ranks * total_s * gpu.board_power_w * _POWER_OF_BOARD,
-        model_flops_utilization=training_flops(setup) / (ranks * peak * step_s),
+        model_flops_utilization=pace.flops / (ranks * peak * step_s),
         parts_s=tuple(zip(_PARTS, parts_s, strict=True)),
         correction=correction.factor,
         runs=correction.runs,
@@ -227,11 +231,6 @@ def training_flops(setup: TrainingSetup) -> float:
     inner = model.num_heads * model.head_dim
     scores = 4 * model.num_layers * inner * setup.sequence_length * causal
     return (2.0 * products + 3.0 * scores) * setup.sequence_length * setup.global_batch_size
-
-
-def _matrices_s(setup: TrainingSetup, tensor: int, reached: Rates) -> float:
-    """Return the seconds of a step's matrix products; eager attention computes all scores."""
-    return training_flops(setup) / tensor / reached.flops
 
 
 def _traffic_bytes(setup: TrainingSetup, element: int, tensor: int, priors: Priors) -> float:

@@ -1,6 +1,7 @@
 """From the peak of a rank to the four quantities of a plan, with their uncertainty."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from frenzy_marp.core.learning_errors import NOTHING_LEARNED, Correction
@@ -104,6 +105,7 @@ def required_bytes(
     return high if traits.emulated else int(high * (1 + _UNRELEASABLE)) + _around(traits)
 
 
+@lru_cache(maxsize=256)
 def room_bytes(
     capacity: int, traits: DeviceTraits, *, correction: Correction = NOTHING_LEARNED
 ) -> int:

@@ -103,6 +103,7 @@ class Predictor:
         self._shared: dict[Sharding, _Shared] = {}
         self._elsewhere: dict[tuple[Sharding, ActivationCheckpointing], Bytes] = {}
         self._losses: dict[tuple[ActivationCheckpointing, bool, Loss], Bytes] = {}
+        self._least: dict[tuple[ActivationCheckpointing, bool, Loss], Bytes] = {}
         self._activations: dict[
             tuple[ActivationCheckpointing, bool, Loss, tuple[int, ...]], Activations
         ] = {}
@@ -111,6 +112,19 @@ class Predictor:
     def micro_batches(self) -> dict[int, int]:
         """Return the column of each micro-batch."""
         return {size: column for column, size in enumerate(self._work.micro_batches)}
+
+    def least(
+        self,
+        sharding: Sharding,
+        checkpointing: ActivationCheckpointing,
+        loss: Loss = Loss.FULL,
+    ) -> Bytes:
+        """Return lower bounds of ``allocated``, ascending: what is there beside gradients."""
+        found = self._states_of(sharding)
+        at_loss = self._least_at_loss(checkpointing, loss, gathers=sharding.gathers)
+        in_step = found.resident + found.step_gradients + found.step_temporaries
+        waiting = found.resident - _absent(sharding, found)
+        return np.maximum(at_loss + waiting, max(in_step, found.initialisation))
 
     def allocated(
         self,
@@ -191,6 +205,17 @@ class Predictor:
             )
         return found
 
+    def _least_at_loss(
+        self, checkpointing: ActivationCheckpointing, loss: Loss, *, gathers: bool
+    ) -> Bytes:
+        """Return the least that this and every larger micro-batch takes at the loss."""
+        key = (checkpointing, gathers, loss)
+        found = self._least.get(key)
+        if found is None:
+            highest = np.maximum.reduce(self._at_loss(checkpointing, loss, gathers=gathers))
+            found = self._least[key] = np.minimum.accumulate(highest[::-1])[::-1]
+        return found
+
     def _peak_at(
         self, name: str, point: int, shared: _Shared, beside: Activations, column: int
     ) -> Peak:
@@ -223,7 +248,7 @@ class Predictor:
             kept = int(track.walk.before[-1]) if resident.step_keeps_gradients else 0
             step = kept + resident.step_gradients + resident.step_temporaries
             sizes = held.with_step(track.after, step)
-            absent = resident.moments if sharding.single_step and resident.late_moments else 0
+            absent = _absent(sharding, resident)
             sizes[:-1] -= absent
             found = _Shared(resident, held.rows, sizes, absent)
             self._shared[sharding] = found
@@ -352,6 +377,11 @@ class Predictor:
     @cached_property
     def _constants_and_mask(self) -> Bytes:
         return self._constants + self._mask
+
+
+def _absent(sharding: Sharding, states: States) -> int:
+    """Return the bytes of states that do not exist before the optimizer step."""
+    return states.moments if sharding.single_step and states.late_moments else 0
 
 
 def _initialisation(states: States) -> Peak:
