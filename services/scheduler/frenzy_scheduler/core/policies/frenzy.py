@@ -15,8 +15,10 @@ docs/explanation/policies.md.
 """
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from operator import truediv
 from typing import Final
 
 from frenzy_scheduler.core.admission import Ledger, Round
@@ -28,6 +30,7 @@ from frenzy_shared.domain.ids import JobId
 from frenzy_shared.domain.plan import ResourcePlan
 
 Job = QueuedJob | RunningJob
+Plans = tuple[ResourcePlan, ...]
 
 _LEAST_PRICE: Final = 0.02  # of a kind that hardly any job can use
 _LEAST_EXTRA: Final = 0.1  # share of a plan's cost that a faster plan costs at least on top
@@ -61,7 +64,8 @@ class Frenzy:
         jobs: list[Job] = [*view.queue, *changeable]
         jobs.sort(key=lambda job: (job.sequence, job.id))
         prices = kind_prices(jobs)
-        bids = [self._bid(job, prices, view.now_ms) for job in jobs]
+        menus = {id(plans): _Menu(plans, prices, -self.power) for plans in _distinct(jobs)}
+        bids = [self._bid(job, menus[id(job.plans)], view.now_ms) for job in jobs]
         ledger = released(view.ledger, changeable)
         for turn in ledger.rounds:
             _hand_out(bids, free, chosen, ledger, turn)
@@ -73,13 +77,15 @@ class Frenzy:
         least_s = self.min_run_factor * job.progress.restart_s
         return now_ms - job.placed_ms >= least_s * 1000
 
-    def _bid(self, job: Job, prices: Mapping[str, float], now_ms: int) -> "_Bid":
-        """Value and price every plan of a job."""
+    def _bid(self, job: Job, menu: "_Menu", now_ms: int) -> "_Bid":
+        """Value every plan of a job: all alike, unless it runs or is nearly over."""
         progress, power = job.progress, -self.power
         urgency = weight(job.priority, job.standing)
         urgency *= 1.0 + max(now_ms - progress.arrived_ms, 0) / 1000 / self.ageing_s
         steps = progress.steps_left if progress.steps_left is not None else _guess(job)
         if isinstance(job, QueuedJob):
+            if steps * menu.fastest_s >= _LEAST_LEFT_S:
+                return _Bid(job, menu, scale=urgency * steps**power)
             left_s = [steps * plan.speed.step_s for plan in job.plans]
         else:
             own, charge_s = job.placement.plan, progress.restart_s * self.restart_factor
@@ -90,8 +96,7 @@ class Frenzy:
                 for plan in job.plans
             ]
         values = [urgency * max(seconds, _LEAST_LEFT_S) ** power for seconds in left_s]
-        costs = [plan.device_count * prices[plan.kind] for plan in job.plans]
-        return _Bid(job, values, costs)
+        return _Bid(job, menu, values)
 
 
 def kind_prices(jobs: Sequence[Job]) -> dict[str, float]:
@@ -100,30 +105,69 @@ def kind_prices(jobs: Sequence[Job]) -> dict[str, float]:
     A job values a kind by its work per device there, relative to its best kind: nothing where it
     cannot run. Jobs count alike, so a kind that only few can use, or use well, is cheap.
     """
+    alike = Counter(id(job.plans) for job in jobs)
     worth: dict[str, float] = {}
-    for job in jobs:
+    for plans in _distinct(jobs):
         least: dict[str, float] = {}
-        for plan in job.plans:
+        for plan in plans:
             device_s = plan.device_count * plan.speed.step_s
             if device_s < least.get(plan.kind, _NEVER):
                 least[plan.kind] = device_s
-        best = min(least.values(), default=0.0)
+        best, count = min(least.values(), default=0.0), alike[id(plans)]
         for kind, device_s in least.items():
-            worth[kind] = worth.get(kind, 0.0) + best / device_s
+            worth[kind] = worth.get(kind, 0.0) + count * best / device_s
     return {kind: max(total / len(jobs), _LEAST_PRICE) for kind, total in worth.items()}
 
 
+def _distinct(jobs: Sequence[Job]) -> Collection[Plans]:
+    """Return the jobs' sets of plans, those that alike jobs share only once."""
+    return {id(job.plans): job.plans for job in jobs}.values()
+
+
+class _Menu:
+    """What a set of plans costs, and what its plans are worth per step left to a job of weight 1.
+
+    Jobs with the same plans share it, so that a long queue costs little more than its length.
+    """
+
+    __slots__ = ("best", "costs", "fastest_s", "units")
+
+    def __init__(self, plans: Plans, prices: Mapping[str, float], power: float) -> None:
+        self.units = [plan.speed.step_s**power for plan in plans]
+        self.costs = [plan.device_count * prices[plan.kind] for plan in plans]
+        self.best = max(map(truediv, self.units, self.costs))
+        self.fastest_s = min(plan.speed.step_s for plan in plans)
+
+
 class _Bid:
-    """One job's plans, always with the one that gains most per additional cost on top."""
+    """One job's plans, always with the one that gains most per additional cost on top.
 
-    __slots__ = ("_costs", "_gains", "_number", "_plans", "_values", "gain", "held", "job")
+    Without ``values`` plan by plan, they are those of the menu times ``scale``. Most bids of a
+    long queue never come up, so plans are looked at one by one only when the bid is ``open``.
+    """
 
-    def __init__(self, job: Job, values: list[float], costs: list[float]) -> None:
+    __slots__ = (
+        "_costs", "_gains", "_menu", "_number", "_plans", "_scale", "_values",
+        "gain", "held", "job",
+    )  # fmt: skip
+
+    def __init__(
+        self, job: Job, menu: _Menu, values: Sequence[float] = (), scale: float = 0.0
+    ) -> None:
         self.job = job
         self.held: ResourcePlan | None = None
         self._number = -1  # of the held plan
-        self._plans, self._values, self._costs = job.plans, values, costs
-        self.renew()
+        self._plans, self._menu, self._costs = job.plans, menu, menu.costs
+        self._values, self._scale = values, scale
+        self.gain = scale * menu.best  # of the plan on top; 0 when nothing is left
+        if values:
+            self.renew()
+
+    def open(self) -> None:
+        """Look at the plans one by one, if that was not done before."""
+        if not self._values:
+            self._values = [self._scale * unit for unit in self._menu.units]
+            self.renew()
 
     @property
     def top(self) -> ResourcePlan:
@@ -148,7 +192,7 @@ class _Bid:
                 (better - value) / max(dearer - cost, least) if better > value else 0.0
                 for better, dearer in zip(self._values, self._costs, strict=True)
             ]
-        self.gain = max(self._gains)  # of the plan on top; 0 when nothing is left
+        self.gain = max(self._gains)
 
     def drop(self) -> None:
         """Forget the plan on top."""
@@ -176,6 +220,7 @@ def _hand_out(
 ) -> None:
     """Grant the best bid again and again, until nothing that is bid for is free."""
     for bid in bids if turn is not ledger.rounds[0] else ():
+        bid.open()
         bid.renew()
     heap = [(-bid.gain, number) for number, bid in enumerate(bids) if bid.gain > 0]
     heapq.heapify(heap)
@@ -183,6 +228,7 @@ def _hand_out(
     while heap and any(free.values()):
         number = heap[0][1]
         bid = bids[number]
+        bid.open()
         plan, held = bid.top, bid.held
         returned = held.device_count if held is not None and held.kind == plan.kind else 0
         if plan.device_count > free.get(plan.kind, 0) + returned:
