@@ -84,6 +84,35 @@ def test_a_linear_layer_saves_its_input_and_frees_it_backward():
     assert tape.parameters == [512]
 
 
+def test_a_recomputed_layer_holds_the_weights_that_it_gathered():
+    def two_layers(tape):
+        x = tape.value(1024)
+        middle = op.linear(tape, x, 1024, weight_bytes=4096)
+        out = op.linear(tape, middle, 1024, weight_bytes=8192)
+        tape.drop(x, middle)
+        return out
+
+    first = Tape(keep_saved=False, gathers=True)
+    two_layers(first)
+    assert first.ending == (8192,)
+    again = Tape(last_save=first.num_saves, gathers=True)
+    gradient = again.allocate(1024)
+    again.gather_early(first.ending)
+    out = two_layers(again)
+    # Inputs and weights: the first layer's is saved, the last one's was there before.
+    assert again.live == 1024 + 2 * 1024 + 4096 + 8192
+    again.backward(out, gradient)
+    # The gradients of the last layer's weight and input join what is held, and the incoming one.
+    assert again.peaks[0] == 2 * 1024 + 4096 + 8192 + 1024 + 8192 + 1024
+    # The first layer's weight is gathered once more, beside the one that was saved.
+    assert again.peaks[1] == 1024 + 4096 + 4096 + 1024 + 4096 + 1024
+    assert again.live == 1024  # the gradient of the input
+
+    saving = Tape(gathers=True)
+    saving.drop(two_layers(saving))
+    assert saving.live == 2 * 1024  # parameters themselves are saved, whose memory the engine takes
+
+
 def test_a_second_gradient_is_added_into_a_new_tensor():
     tape = Tape()
     x = tape.value(1024)
@@ -139,6 +168,12 @@ def test_model_states_by_stage():
     assert on_gpu.step_gradients + on_gpu.step_temporaries == 8 * 1024
     three = states(parameters, stage=3, ranks=2, **common)
     assert three.resident == (2 + 12 + 2) * 1024 + 2 * 100
+    # Building: masters, and the gradients' partitions beside the bucket.
+    assert three.initialisation == (2 + 4 + 4) * 1024
+    many = states(np.array([4096, 1024]), stage=3, ranks=64, **common)
+    assert many.initialisation == 2 * (4096 + 1024) + 512  # all whole, and the first partition
+    frozen = states(parameters, frozen=np.array([65536]), stage=3, ranks=4, **common)
+    assert frozen.initialisation == 2 * (2048 + 65536) + 2 * 65536 // 4
     fp32 = states(parameters, stage=0, ranks=1, element=4, bucket=1, persistence_threshold=0)
     assert fp32.master == 0
     assert fp32.weights == 4 * 2048

@@ -114,16 +114,23 @@ def linear(
     Without a bias (mm) the weight's gradient comes first, with one (addmm) the input's does; the
     bias is handed over before the weight, whose gradient has a transposition to pass.
     The gradient of a ``tied`` weight waits for its other half. A weight that does not train
-    (``None``: as the tape says) needs no input saved.
+    (``None``: as the tape says) needs no input saved, but ZeRO-3's own layer saves all the same
+    (LinearFunctionForZeroStage3, zero/linear.py).
     """
     trains = not tape.frozen if trains is None else trains
-    weights = tape.gather(weight_bytes, bias_bytes)
-    saved = tape.save(x.storage) if trains else ()
+    sizes = tuple(size for size in (weight_bytes, bias_bytes) if size)
+    num_held = len(sizes) if trains and tape.holds_weights else 0
+    num_inputs = 1 if trains or tape.gathers else 0
+    early = tape.take_early(num_inputs + num_held)
+    weights = tape.gather(*sizes) if early is None else early
+    saved = tape.save(*[x.storage] * num_inputs, *weights[:num_held])
+    tape.ending = sizes
     out = tape.value(out_bytes)
-    tape.release(weights)
+    if early is None:
+        tape.release(weights)
 
     def run(_: Storage) -> None:
-        weights = tape.gather(weight_bytes, bias_bytes)
+        weights = tape.gather(*sizes) if early is None else early
         if not trains:
             tape.give(x)
         elif bias_bytes:

@@ -71,10 +71,12 @@ def block_profile(
     y = block(tape, shape, x)
     forward_peak = tape.peaks[-1]
     if checkpointed:
+        ending = tape.ending
         tape = make_tape(last_save=tape.num_saves, gathers=gathers, frozen=frozen)
         kept = tape.allocate(hidden)  # the checkpoint's hold on its input
         gradient = tape.allocate(hidden)
         tape.restart_peaks()
+        tape.gather_early(ending)
         y = block(tape, shape, Value(kept))
         tape.backward(y, gradient)
         return BlockProfile(kept.size_bytes, forward_peak, _backward(tape))

@@ -148,20 +148,25 @@ def _stage_3(
     partitions = -(-parameters // ranks)
     own = int(partitions.sum())
     every = np.concatenate((parameters, frozen))
-    whole = _allocated(every, element)
     persistent = _allocated(every[every <= threshold], element)
     updated = _largest_sub_group(partitions)
     still = _allocated(-(-frozen // ranks), element)  # each has a partition of its own
+    gradients = own * element + buffers  # the gradients' partitions are always there
+    # Parameters are cut one by one, each beside its first partition and all that are still whole
+    # (_partition_param, partition_parameters.py): highest at the first large one, the embedding.
+    largest = -(-every.max(keepdims=True) // ranks)
+    cutting = _allocated(every, element) + _allocated(largest, element)
+    # Then come masters and a group's empty gradients (initialize_optimizer_states, stage3.py).
+    building = own * element + still + own * _FP32 + max(gradients, updated * _FP32)
     return States(
         weights=own * element + still + (persistent if ranks > 1 else 0),
         master=own * _FP32,
         moments=own * _MOMENTS,
-        buffers=own * element + buffers,  # the gradients' partitions are always there
+        buffers=gradients,
         step_gradients=updated * _FP32,
         step_temporaries=updated * temporaries,
         step_keeps_gradients=False,
-        # The model is built whole, then its parameters are cut and moved into one buffer.
-        initialisation=max(whole, 2 * own * element + still) + own * element,
+        initialisation=max(cutting, building),
         late_moments=True,
     )
 

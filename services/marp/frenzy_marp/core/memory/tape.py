@@ -60,6 +60,7 @@ class Tape:
     ``last_save`` is the number of the save at which a recomputation ends, as
     torch.utils.checkpoint's early stop does; what the block's code makes after it does not exist.
     ``gathers``: a weight exists only while its layer runs (ZeRO-3 on several ranks).
+    ``ending``: the weights of the layer that made the last save, empty when it has none.
     ``frozen``: weights need no gradients, except for those that say so.
     ``peaks[k]`` is the highest count while ``k`` parameter gradients have been handed over, and
     ``handing[k]`` the count at the moment the next one is; from then on it is no longer counted.
@@ -74,8 +75,10 @@ class Tape:
     parameters: list[int] = field(default_factory=list[int])  # bytes, in the order handed over
     gathers: bool = False
     frozen: bool = False
+    ending: tuple[int, ...] = ()
     _stopped: bool = False
     _waiting: Storage | None = None
+    _early: list[Storage] | None = None
     _nodes: list[_Node] = field(default_factory=list[_Node])
     _scope: list[Value] = field(default_factory=list[Value])
     _emitted: list[tuple[Value, Storage]] = field(default_factory=list[tuple[Value, Storage]])
@@ -120,6 +123,7 @@ class Tape:
     def save(self, *storages: Storage) -> tuple[Storage, ...]:
         """Hold storages for backward; operators save before they make their output."""
         self.num_saves += len(storages)
+        self.ending = ()
         if not self.keep_saved:
             return ()
         for storage in storages:
@@ -148,6 +152,27 @@ class Tape:
         weights = [self.allocate(size) for size in present]
         self.free(flat)
         return weights
+
+    @property
+    def holds_weights(self) -> bool:
+        """Tell whether what a layer saves holds the weights that were gathered for it.
+
+        A recomputation saves detached tensors, which outlive what the engine does with a parameter
+        (_recomputation_hook, torch/utils/checkpoint.py); elsewhere the parameter itself is saved.
+        """
+        return self.gathers and (not self.keep_saved or self.last_save is not None)
+
+    def gather_early(self, sizes: tuple[int, ...]) -> None:
+        """Make the weights whole of the layer at which a recomputation will end.
+
+        Backward reaches that layer first and fetches its weights before its saved tensors, which
+        start the recomputation (PreBackwardFunction, parameter_offload.py).
+        """
+        self._early = self.gather(*sizes)
+
+    def take_early(self, num_saves: int) -> list[Storage] | None:
+        """Return what was gathered early if the next ``num_saves`` end the recomputation."""
+        return self._early if self.num_saves + num_saves == self.last_save else None
 
     def release(self, weights: list[Storage]) -> None:
         """Shard the weights of a layer again."""
