@@ -13,8 +13,17 @@ from frenzy_scheduler.core.policies import policy_named
 from frenzy_scheduler.core.snapshot import Snapshot
 from frenzy_scheduler.core.standing import Standing
 
-GPUS = (64, 512, 2048, 10_000)
-JOBS = (40, 160, 640, 2_500, 10_000)
+SIZES = (  # GPUs, jobs
+    (64, 40),
+    (64, 640),
+    (512, 160),
+    (512, 2_500),
+    (2_048, 40),
+    (2_048, 640),
+    (2_048, 10_000),
+    (10_000, 640),
+    (10_000, 10_000),
+)
 POLICIES = ("has", "fifo", "srtf", "backfill", "frenzy", "srtf-preemptive", "las")
 REPEATS, ENOUGH_MS = 15, 1000.0
 CENTRE = (2048, 640)  # GPUs, jobs: the size that the literature reports
@@ -33,8 +42,7 @@ class Cost:
 
 def measure(names: tuple[str, ...] = ("has", "frenzy")) -> list[Cost]:
     """Measure ``names`` at every size, and all policies at the central size."""
-    sizes = [(gpus, jobs) for gpus in GPUS for jobs in JOBS]
-    found = [_cost(name, *size) for name in names for size in sizes]
+    found = [_cost(name, *size) for name in names for size in SIZES]
     return found + [_cost(name, *CENTRE) for name in POLICIES if name not in names]
 
 
