@@ -85,7 +85,8 @@ def settings_page() -> str:
         for name, field in kind.model_fields.items():
             if name not in known:
                 default = "required" if field.is_required() else f"`{_shown(field.default)}`"
-                meaning = f"{field.description or ''}{_choices(field.annotation)}"
+                text = " ".join((field.description or "").split())
+                meaning = f"{text}{_choices(field.annotation)}"
                 lines.append(f"| `FRENZY_{name.upper()}` | {default} | {meaning} |")
     return "\n".join(lines) + "\n"
 
@@ -116,7 +117,11 @@ def job_page() -> str:
             lines.append(f"| `{name}` | {_default(field)} | {meaning} |")
     names = ", ".join(f"`{name}`" for name in PRESETS)
     lines += ["", "## Model presets", "", f"{names}."]
-    lines += ["", "Any other GPT-2 or Llama architecture: the path of its `config.json`."]
+    lines += [
+        "",
+        "Any other decoder that transformers has: the path of its `config.json`.",
+        "Which are checked, which assumed: [estimates](../howto/estimate-memory.md).",
+    ]
     return "\n".join(lines) + "\n"
 
 

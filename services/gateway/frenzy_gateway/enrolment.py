@@ -121,11 +121,17 @@ class Enrolment:
 
         Raises:
             NotFound: no such node was enrolled.
+            InvalidState: it belongs to the head itself, whose next start would admit it again.
         """
         users = self._users()
         known = {one.name: one for one in users.identities() if one.role is BusRole.NODE}
         if node not in known:
             raise NotFound(f"no node {node!r} is enrolled")
+        if not known[node].token_id:
+            raise InvalidState(
+                f"node {node} did not join with a token: the head itself runs it",
+                suggestions=(f"give it no more work: frenzy nodes drain {node}",),
+            )
         users.remove(BusRole.NODE, node)
         record = await self.state.token(known[node].token_id) if known[node].token_id else None
         if record is not None:

@@ -173,7 +173,10 @@ class Connection:
             self._fail(
                 Misconfigured(
                     f"NATS refuses this service: {text}",
-                    suggestions=("check the credentials in FRENZY_NATS_URL and their permissions",),
+                    suggestions=(
+                        "check FRENZY_NATS_URL and FRENZY_NATS_NKEY, and what that key may do",
+                        "a node that was shut out joins again: frenzy node join",
+                    ),
                 )
             )
         elif not self._closing:

@@ -108,6 +108,13 @@ async def test_a_revoked_node_is_gone_from_the_bus_and_its_token_is_void(enrolme
         await enrolment.revoke("n1")
 
 
+async def test_a_node_of_the_head_itself_is_not_shut_out(enrolment, key):
+    enrolment.users.put(Identity(role=BusRole.NODE, name="local", public_key=key))
+    with pytest.raises(InvalidState, match="the head itself runs it"):
+        await enrolment.revoke("local")
+    assert names(enrolment) == ["local"]
+
+
 @pytest.mark.parametrize(
     ("request_", "field"),
     [

@@ -11,6 +11,7 @@ from frenzy.cli import output, show
 from frenzy.cli.options import Format, Output, Quiet, Url, Yes
 from frenzy.client import Client
 from frenzy.errors import FrenzyError
+from frenzy_shared.domain.cluster import NodeState
 from frenzy_shared.errors import BadRequest
 from frenzy_shared.messages.http import NodeView
 from frenzy_shared.units import parse_duration_s
@@ -19,7 +20,7 @@ _COLUMNS: dict[str, Any] = {
     "node": lambda node: node.id,
     "state": lambda node: node.state,
     "gpus": show.gpu_summary,
-    "free": lambda node: sum(1 for d in node.devices if not d.owner and not d.problem),
+    "free": lambda node: len(_free(node)),
     "jobs": lambda node: ", ".join(_jobs(node)),
     "reason": lambda node: "; ".join(_reasons(node)),
 }
@@ -104,6 +105,13 @@ def confirm_dead(node: Node, *, yes: Yes = False, url: Url = None) -> None:
 def _tell(node: NodeView) -> None:
     why = node.drain or node.reason
     sys.stderr.write(f"node {node.id} is {node.state}{f': {why}' if why else ''}\n")
+
+
+def _free(node: NodeView) -> list[str]:
+    """Return the GPUs that a job could get: none of a node that gets no work."""
+    if node.state != NodeState.UP:
+        return []
+    return [device.id for device in node.devices if not device.owner and not device.problem]
 
 
 def _jobs(node: NodeView) -> list[str]:
