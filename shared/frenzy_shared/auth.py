@@ -28,7 +28,7 @@ class Role(StrEnum):
     NODE = "node"  # fetch blobs: what a node agent needs
     VIEWER = "viewer"  # read
     SUBMITTER = "submitter"  # submit, cancel, upload
-    ADMIN = "admin"  # make tokens
+    ADMIN = "admin"  # make tokens; of all projects: run the cluster
 
     def includes(self, other: "Role") -> bool:
         """Tell whether this role allows whatever ``other`` allows."""

@@ -26,7 +26,7 @@ _TRIES: Final = 20  # each lost to another writer of the same node
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
-    """What only administrators may do. Doing a thing twice changes nothing."""
+    """What only administrators of all projects may do. Doing a thing twice changes nothing."""
 
     state: StateStore
     clock: Clock

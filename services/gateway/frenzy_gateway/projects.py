@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from frenzy_gateway.callers import Caller
 from frenzy_gateway.project_views import Cluster, project_view
 from frenzy_gateway.submission import check_project
-from frenzy_shared.auth import ALL_PROJECTS
 from frenzy_shared.domain.cluster import summarize_kinds
 from frenzy_shared.domain.job import TERMINAL, JobState
-from frenzy_shared.errors import Forbidden
 from frenzy_shared.messages.projects import ProjectList, ProjectSettings, ProjectView
 from frenzy_shared.state.port import StateStore
 
@@ -38,17 +36,8 @@ class Projects:
         return project_view(project, await self._cluster())
 
     async def put(self, caller: Caller, name: str, settings: ProjectSettings) -> ProjectView:
-        """Replace what is decided for a project; jobs that run are left alone.
-
-        Raises:
-            Forbidden: the caller administers one project only; quotas divide the whole cluster.
-        """
+        """Replace what is decided for a project; jobs that run are left alone."""
         project = check_project(name)
-        if caller.project != ALL_PROJECTS:
-            raise Forbidden(
-                f"quotas are set by an administrator of all projects; your token is limited to "
-                f"project {caller.project!r}"
-            )
         await self.state.put_project(settings.project(project))
         log.info("%s set the quotas of project %s: %s", caller.name, project, settings)
         return project_view(project, await self._cluster())

@@ -9,12 +9,14 @@ from frenzy_gateway.api.access import Policy
 from frenzy_shared.auth import Role, new_token
 
 PUBLIC = {"/healthz", "/readyz", "/metrics", "/schemas/job.json", "/openapi.json"}
+# What an administrator of one project may do; all else of administrators is about the cluster.
+OF_A_PROJECT = {("POST", "/api/v1/tokens")}
 # Closed here, because this server enrols nobody: the one-time token in the body is what proves.
 ENROLMENT = {"/ca.pem": 404, "/enrol": 415}
 
 
 def routes(api):
-    """Yield (method, path, role) of every route, included routers too."""
+    """Yield (method, path, policy) of every route, included routers too."""
 
     def walk(found):
         for route in found:
@@ -27,19 +29,19 @@ def routes(api):
 
     for route in walk(api.routes):
         for method in route.methods - {"HEAD"} or {"HEAD"}:
-            yield method, route.path, role_of(route) if isinstance(route, APIRoute) else None
+            yield method, route.path, policy_of(route) if isinstance(route, APIRoute) else None
 
 
-def role_of(route):
+def policy_of(route):
     def policies(dependant):
         for dependency in dependant.dependencies:
             if isinstance(dependency.call, Policy):
-                yield dependency.call.role
+                yield dependency.call
             yield from policies(dependency)
 
-    roles = set(policies(route.dependant))
-    assert len(roles) <= 1
-    return roles.pop() if roles else None
+    found = set(policies(route.dependant))
+    assert len(found) <= 1
+    return found.pop() if found else None
 
 
 def concrete(path):
@@ -49,9 +51,9 @@ def concrete(path):
 def test_every_api_route_names_its_role_and_everything_else_is_known_to_be_public(gateway):
     found = list(routes(gateway.api))
     assert len(found) > 20
-    for method, path, role in found:
+    for method, path, policy in found:
         if path.startswith("/api/"):
-            assert role is not None, f"{method} {path} has no policy"
+            assert policy is not None, f"{method} {path} has no policy"
         else:
             assert path in PUBLIC | ENROLMENT.keys(), (
                 f"{method} {path} is neither below /api nor known to be public"
@@ -75,21 +77,34 @@ async def test_every_api_route_refuses_a_caller_without_a_token(gateway, problem
 
 async def test_every_route_that_changes_something_is_closed_to_viewers(gateway, problem):
     async with await gateway.client(Role.VIEWER) as client:
-        for method, path, role in routes(gateway.api):
-            if role is not None and not Role.VIEWER.includes(role):
+        for method, path, policy in routes(gateway.api):
+            if policy is not None and not Role.VIEWER.includes(policy.role):
                 body = problem(await client.request(method, concrete(path)), 403, "forbidden")
-                assert str(role) in body["detail"]
+                assert str(policy.role) in body["detail"]
+
+
+async def test_the_cluster_is_closed_to_an_administrator_of_one_project(gateway, problem):
+    refused = set()
+    async with await gateway.client(Role.ADMIN, project="vision") as client:
+        for method, path, policy in routes(gateway.api):
+            of_admins = policy is not None and policy.role is Role.ADMIN
+            if of_admins and (method, path) not in OF_A_PROJECT:
+                body = problem(await client.request(method, concrete(path)), 403, "forbidden")
+                assert "admin of all projects" in body["detail"], path
+                assert "'vision'" in body["detail"]
+                refused.add(path)
+    assert {"/api/v1/nodes/{node}:drain", "/api/v1/nodes:token", "/api/v1/admin/dlq"} <= refused
 
 
 async def test_a_nodes_token_opens_blobs_and_nothing_else(gateway, problem):
     opened = set()
     async with await gateway.client(Role.NODE) as client:
-        for method, path, role in routes(gateway.api):
+        for method, path, policy in routes(gateway.api):
             response = await client.request(method, concrete(path))
-            if role is Role.NODE:
+            if policy is not None and policy.role is Role.NODE:
                 opened.add((method, path))
                 assert response.status_code == 404  # no such blob
-            elif role is not None:
+            elif policy is not None:
                 problem(response, 403, "forbidden")
     assert opened == {("GET", "/api/v1/blobs/{digest}"), ("HEAD", "/api/v1/blobs/{digest}")}
 

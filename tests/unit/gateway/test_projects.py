@@ -103,7 +103,7 @@ async def test_the_list_has_stored_projects_and_those_with_jobs(gateway, admin, 
 async def test_only_an_administrator_of_all_projects_sets_quotas(gateway, problem):
     own = await gateway.client(Role.ADMIN, project="vision")
     said = problem(await own.put(f"{PROJECTS}/vision", json={}), 403, "forbidden")
-    assert "administrator of all projects" in said["detail"]
+    assert "admin of all projects" in said["detail"]
     viewer = await gateway.client(Role.VIEWER, project="vision")
     problem(await viewer.put(f"{PROJECTS}/vision", json={}), 403, "forbidden")
     assert (await viewer.get(f"{PROJECTS}/vision")).status_code == 200

@@ -11,7 +11,7 @@ from fastapi.security.utils import get_authorization_scheme_param
 from frenzy_gateway.callers import Caller
 from frenzy_gateway.problems import openapi_responses
 from frenzy_gateway.service import GatewayService
-from frenzy_shared.auth import Role
+from frenzy_shared.auth import ALL_PROJECTS, Role
 from frenzy_shared.errors import BadRequest, Forbidden, Unauthenticated
 
 SECURITY_SCHEME: Final = "bearer"
@@ -63,16 +63,27 @@ async def only_known_parameters(request: Request) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Lets callers with at least ``role`` pass."""
+    """Lets callers with at least ``role`` pass.
+
+    ``everywhere``: what the route does concerns the whole cluster, so a token of one project is
+    not enough.
+    """
 
     role: Role
+    everywhere: bool = False
 
     async def __call__(self, caller: Annotated[Caller, Depends(authenticate)]) -> Caller:
-        """Return the caller; ``Forbidden`` when the role is too low."""
+        """Return the caller; ``Forbidden`` when the role is too low, or its scope too small."""
         if not caller.role.includes(self.role):
             raise Forbidden(
                 f"this needs the role {self.role!s}; your token is a {caller.role!s}'s",
                 suggestions=(f"ask an administrator for a {self.role!s} token",),
+            )
+        if self.everywhere and caller.project != ALL_PROJECTS:
+            raise Forbidden(
+                f"this concerns the whole cluster and needs an {self.role!s} of all projects; your "
+                f"token is limited to project {caller.project!r}",
+                suggestions=("ask an administrator of all projects to do it",),
             )
         return caller
 
@@ -80,7 +91,8 @@ class Policy:
 Node = Annotated[Caller, Depends(Policy(Role.NODE))]
 Viewer = Annotated[Caller, Depends(Policy(Role.VIEWER))]
 Submitter = Annotated[Caller, Depends(Policy(Role.SUBMITTER))]
-Admin = Annotated[Caller, Depends(Policy(Role.ADMIN))]
+Admin = Annotated[Caller, Depends(Policy(Role.ADMIN))]  # of one project, or of all
+ClusterAdmin = Annotated[Caller, Depends(Policy(Role.ADMIN, everywhere=True))]
 
 
 def api_router(tag: str) -> APIRouter:

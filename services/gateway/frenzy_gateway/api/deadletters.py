@@ -1,10 +1,10 @@
-"""Dead letters; for administrators only."""
+"""Dead letters; for administrators of all projects only."""
 
 from typing import Annotated
 
 from fastapi import Path, Query
 
-from frenzy_gateway.api.access import Admin, Service, api_router
+from frenzy_gateway.api.access import ClusterAdmin, Service, api_router
 from frenzy_shared.messages import http
 
 router = api_router("dead letters")
@@ -15,7 +15,7 @@ Letter = Annotated[int, Path(ge=1, le=2**53)]
 @router.get("/admin/dlq")
 async def list_dead_letters(
     service: Service,
-    _: Admin,
+    _: ClusterAdmin,
     *,
     after: Annotated[int, Query(ge=0, le=2**53)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
@@ -26,13 +26,15 @@ async def list_dead_letters(
 
 @router.post("/admin/dlq/{letter}:replay")
 async def replay_dead_letter(
-    letter: Letter, service: Service, caller: Admin
+    letter: Letter, service: Service, caller: ClusterAdmin
 ) -> http.DeadLetterView:
     """Publish a letter's message where it came from, and remove the letter."""
     return await service.dead_letters.replay(caller, letter)
 
 
 @router.post("/admin/dlq/{letter}:drop")
-async def drop_dead_letter(letter: Letter, service: Service, caller: Admin) -> http.DeadLetterView:
+async def drop_dead_letter(
+    letter: Letter, service: Service, caller: ClusterAdmin
+) -> http.DeadLetterView:
     """Throw a letter away."""
     return await service.dead_letters.drop(caller, letter)

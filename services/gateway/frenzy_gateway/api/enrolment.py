@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
-from frenzy_gateway.api.access import Admin, Service, api_router
+from frenzy_gateway.api.access import ClusterAdmin, Service, api_router
 from frenzy_gateway.api.body import json_request, read_model
 from frenzy_gateway.problems import openapi_responses
 from frenzy_shared.messages import http
@@ -14,7 +14,7 @@ public_router = APIRouter(tags=["nodes"], responses=openapi_responses())
 
 @router.post("/nodes:token", status_code=201, openapi_extra=json_request(http.NodeTokenRequest))
 async def create_node_token(
-    request: Request, response: Response, service: Service, _: Admin
+    request: Request, response: Response, service: Service, _: ClusterAdmin
 ) -> http.NodeTokenView:
     """Make a one-time token with which a machine becomes a node."""
     response.headers["Cache-Control"] = "no-store"
@@ -22,7 +22,7 @@ async def create_node_token(
 
 
 @router.post("/nodes/{node}:revoke", status_code=204)
-async def revoke_node(node: str, service: Service, _: Admin) -> Response:
+async def revoke_node(node: str, service: Service, _: ClusterAdmin) -> Response:
     """Shut a node out: its connections end at once."""
     await service.enrolment.revoke(node)
     return Response(status_code=204)

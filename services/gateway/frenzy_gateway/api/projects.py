@@ -2,7 +2,7 @@
 
 from fastapi import Request
 
-from frenzy_gateway.api.access import Admin, Service, Viewer, api_router
+from frenzy_gateway.api.access import ClusterAdmin, Service, Viewer, api_router
 from frenzy_gateway.api.body import json_request, read_model
 from frenzy_shared.messages.projects import ProjectList, ProjectSettings, ProjectView
 
@@ -23,7 +23,7 @@ async def get_project(project: str, service: Service, caller: Viewer) -> Project
 
 @router.put("/projects/{project}", openapi_extra=json_request(ProjectSettings))
 async def put_project(
-    project: str, request: Request, service: Service, caller: Admin
+    project: str, request: Request, service: Service, caller: ClusterAdmin
 ) -> ProjectView:
     """Replace everything that is decided for a project.
 
