@@ -11,9 +11,10 @@ from frenzy_marp.core.candidates import divisors, gpu_model, precision_of
 from frenzy_marp.core.deepspeed_config import bucket_elements
 from frenzy_marp.core.learning import Experience, Lessons
 from frenzy_marp.core.learning_runs import Framework, conditions, shape_of
-from frenzy_marp.core.memory.analytical import floor_of, predict_peak
+from frenzy_marp.core.memory.analytical import floor_of, predict_peak, workload_of
 from frenzy_marp.core.memory.blocks import element_bytes
 from frenzy_marp.core.memory.estimate import DeviceTraits, required_bytes
+from frenzy_marp.core.memory.predictor import Predictor, Sharding
 from frenzy_marp.core.planner import NO_EXPERIENCE, plan_job
 from frenzy_marp.core.speed import estimate_speed, pace
 from frenzy_shared.domain.plan import ActivationCheckpointing, Loss, ParallelismPlan, Precision
@@ -162,6 +163,41 @@ def test_on_gpus_nothing_better_is_missed(model, batch, length, gib, capability)
         "Tesla T4" if capability == "7.5" else "NVIDIA A30", gib, 4, 4, capability=capability
     )
     assert found(demand, kind) == brute_force(demand, kind)
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(
+    model=st.sampled_from(["llama-tiny", "gpt2-tiny", "gpt2-xl", "llama-2-7b"]),
+    method=st.sampled_from(["full", "lora"]),
+    sharding=st.builds(
+        Sharding,
+        stage=st.integers(0, 3),
+        ranks=st.sampled_from([1, 2, 8]),
+        accumulates=st.booleans(),
+        cuda=st.booleans(),
+        single_step=st.booleans(),
+    ),
+    checkpointing=st.sampled_from(list(ActivationCheckpointing)),
+    loss=st.sampled_from(list(Loss)),
+    element=st.sampled_from([2, 4]),
+)
+def test_what_leaves_a_micro_batch_out_is_never_more_than_its_peak(
+    model, method, sharding, checkpointing, loss, element
+):
+    demand = setup(model=model, sequence_length=128, method=method)
+    workload = workload_of(
+        demand.model,
+        demand.attention,
+        demand.sequence_length,
+        element=element,
+        bucket=bucket_elements(demand.model),
+        micro_batches=(1, 2, 3, 8, 40),
+    )
+    predictor = Predictor(workload)
+    least = predictor.least(sharding, checkpointing, loss).tolist()
+    peaks = predictor.allocated(sharding, checkpointing, loss)
+    assert least == sorted(least)
+    assert all(low <= peak for low, peak in zip(least, peaks, strict=True))
 
 
 def test_more_micro_steps_never_take_less_time():

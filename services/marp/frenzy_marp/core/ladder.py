@@ -6,10 +6,11 @@ from functools import cached_property
 
 from frenzy_marp.core.candidates import Option, divisors, losses, options
 from frenzy_marp.core.deepspeed_config import bucket_elements
+from frenzy_marp.core.host import HostNeeds
 from frenzy_marp.core.memory.analytical import COUNTABLE, Floor, floor_of, workload_of
 from frenzy_marp.core.memory.predictor import Peak, Predictor, Sharding
 from frenzy_shared.domain.model import Pins, TrainingSetup
-from frenzy_shared.domain.plan import Loss
+from frenzy_shared.domain.plan import Loss, Precision
 
 
 @dataclass(slots=True)
@@ -128,6 +129,7 @@ class Demand:
         self._ceiling = min(most_bytes, COUNTABLE)
         self._ladders: dict[tuple[int, bool], dict[int, tuple[Ladder, ...]]] = {}
         self._predictors: dict[int, Predictor] = {}
+        self._hosts: dict[Precision, HostNeeds] = {}
 
     def ladders(self, element: int, *, cuda: bool) -> dict[int, tuple[Ladder, ...]]:
         """Return the ladders for each number of devices, ascending.
@@ -141,6 +143,13 @@ class Demand:
                 devices: self._rungs(choices, element, cuda=cuda)
                 for devices, choices in self._options.items()
             }
+        return found
+
+    def host(self, precision: Precision) -> HostNeeds:
+        """Return what the job takes beside the devices."""
+        found = self._hosts.get(precision)
+        if found is None:
+            found = self._hosts[precision] = HostNeeds.of(self.setup, precision)
         return found
 
     @cached_property

@@ -240,7 +240,10 @@ def _resource_plan(found: _Found, best: _Found, pins: tuple[str, ...]) -> Resour
     _, taught, slowness = offer.terms(choice.ladder.option)
     memory = estimate(choice.ladder.peak(choice.index, choice.loss), traits, correction=taught)
     expected = memory.allocated.expected
-    host = offer.host.estimate(plan.data, emulated=offer.emulated, allocated=expected)
+    needs = offer.demand.host(offer.precision)
+    # Tensors are in RAM only where the device is emulated.
+    tensors = expected if offer.emulated else 0
+    host = needs.estimate(plan.data, emulated=offer.emulated, allocated=tensors)
     return ResourcePlan(
         id=_identity(offer, choice),
         kind=offer.kind.kind,

@@ -1,7 +1,7 @@
 """Find, on one kind of device, the fastest plan for every number of devices.
 
 Nothing is guessed: a branch is only left out when a bound proves that it cannot win. More
-micro-steps never take less time, so an option's largest micro-batch bounds its time from below,
+micro-steps never take less time, so the largest micro-batch that may fit bounds an option's time,
 and of the micro-batches that fit the largest is the best. ``tests/unit/marp/test_search.py``
 compares with trying everything.
 """
@@ -13,7 +13,6 @@ from math import inf
 from typing import NamedTuple
 
 from frenzy_marp.core.candidates import Option, device_limit, parallelism
-from frenzy_marp.core.host import HostNeeds
 from frenzy_marp.core.ladder import Demand, Ladder
 from frenzy_marp.core.learning import Lessons
 from frenzy_marp.core.learning_errors import Correction
@@ -97,11 +96,6 @@ class Offer:
         """Return how fast the job runs on this kind."""
         demand = self.demand
         return pace(demand.setup, self.kind, self.gpu, self.precision, demand.bucket)
-
-    @cached_property
-    def host(self) -> HostNeeds:
-        """Return what the job takes beside the devices."""
-        return HostNeeds.of(self.demand.setup, self.precision)
 
     def traits(self, devices: int) -> DeviceTraits:
         """Return what surrounds the allocated bytes."""

@@ -122,11 +122,10 @@ def activations(
         ends.points[last + 1 + head :],
         none,
     )
-    remaining = np.array(
-        [anatomy.layers - 1]
-        + [anatomy.layers] * (2 * head + 2)
-        + [anatomy.layers - 1 - row for row in rows for _ in range(anatomy.points_of_layer)]
-        + [0] * (2 * anatomy.in_embedding + 3)
+    every, point = anatomy.layers, anatomy.points_of_layer
+    remaining = np.repeat(
+        [every - 1, every, *(every - 1 - row for row in rows), 0],
+        [1, 2 * head + 2, *(point for _ in rows), 2 * anatomy.in_embedding + 3],
     )
     saved = np.multiply.outer(remaining, block.kept)
     saved -= np.multiply.outer(remaining > 0, never_saved)
