@@ -152,6 +152,14 @@ class Client:
         """Return the first waiting jobs in the order of the policy, with predicted times."""
         return self._io.run(operations.queue(self._retry, project=project, limit=limit))
 
+    def policy(self) -> str:
+        """Return the name of the scheduler's policy, asked once.
+
+        Raises:
+            Unavailable: the scheduler does not answer now.
+        """
+        return self._io.run(operations.policy())
+
     def record(self, *, cycles: int = 1) -> bytes:
         """Return the scheduler's last cycles, for ``frenzy admin replay``; administrators only."""
         return self._io.run(operations.record(self._retry, cycles=cycles))
@@ -319,6 +327,10 @@ class AsyncClient:
     async def queue(self, *, project: str | None = None, limit: int = 100) -> QueueView:
         """Return the first waiting jobs; see ``Client.queue``."""
         return await self._io.run(operations.queue(self._retry, project=project, limit=limit))
+
+    async def policy(self) -> str:
+        """Return the name of the scheduler's policy; see ``Client.policy``."""
+        return await self._io.run(operations.policy())
 
     async def record(self, *, cycles: int = 1) -> bytes:
         """Return the scheduler's last cycles; see ``Client.record``."""

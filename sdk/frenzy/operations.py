@@ -212,6 +212,11 @@ def queue(retry: Retry, *, project: str | None, limit: int) -> Operation[QueueVi
     return _decode(QueueView, answer)
 
 
+def policy() -> Operation[str]:
+    """Ask for the scheduler's policy: the queue names it. Once: nobody waits for this alone."""
+    return (yield from queue(Retry(attempts=1), project=None, limit=1)).policy
+
+
 def record(retry: Retry, *, cycles: int) -> Operation[bytes]:
     """Read the scheduler's last cycles as a recording."""
     query = (("cycles", str(cycles)),)

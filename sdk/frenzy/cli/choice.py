@@ -1,25 +1,66 @@
-"""Say why a job runs with the plan it has, from its plans alone: the scheduler's rule, read back.
+"""Say how the scheduler chooses among a job's plans, and why a job has the plan it has.
 
-The rule (docs/explanation/has.md): the first plan whose GPUs are idle; where a plan stands, plans
-alike in count and parallelism stand too, the kind with the smallest memory first.
+Policies that take what is idle share one rule (docs/explanation/has.md): the first plan whose GPUs
+are idle; where a plan stands, plans alike in count and parallelism stand too, the kind with the
+smallest memory first. The others weigh: of their choice, only the principle can be told from here.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from frenzy.client import Client
+from frenzy.errors import FrenzyError
 from frenzy_shared.domain.plan import PlanSet, ResourcePlan
 
-RULE: Final = (
+log = logging.getLogger(__name__)
+
+_FIRST_IDLE: Final = (
     "a job takes the first plan whose GPUs are idle; "
     "among plans alike in count and parallelism, the kind with the smallest memory"
 )
+_WEIGHED: Final = (
+    "the scheduler weighs what each plan gains against what its GPUs are worth to other jobs; "
+    "it need not take the first"
+)
+_RULES: Final = {
+    "has": _FIRST_IDLE,
+    "fifo": _FIRST_IDLE,
+    "srtf": _FIRST_IDLE,
+    "backfill": _FIRST_IDLE,
+    "frenzy": _WEIGHED,
+}
 
 
-def reason(found: PlanSet, chosen: ResourcePlan, memory_bytes: Mapping[str, int]) -> str:
-    """Return a sentence without a full stop; "" for a plan that is not of these plans.
+def policy_of(client: Client) -> str:
+    """Return the policy of the cluster's scheduler; "" when it does not say."""
+    try:
+        return client.policy()
+    except FrenzyError as error:  # plans are worth showing without it
+        log.debug("the scheduler does not say its policy: %s", error)
+        return ""
 
+
+def rule(policy: str) -> str:
+    """Return how a policy chooses among plans; "" for a policy that is not known here."""
+    return _RULES.get(policy, "")
+
+
+def in_order(policy: str) -> bool:
+    """Tell whether a policy takes the first plan, in ``placement_order``, whose GPUs are idle."""
+    return rule(policy) is _FIRST_IDLE
+
+
+def reason(
+    found: PlanSet, chosen: ResourcePlan, memory_bytes: Mapping[str, int], policy: str
+) -> str:
+    """Return a sentence without a full stop; "" when it cannot be told from the plans alone.
+
+    That is so for a plan that is not of these plans, and under a policy that weighs or preempts.
     ``memory_bytes`` is each kind's; a kind that has left the cluster counts as the largest.
     """
+    if not in_order(policy):
+        return ""
     order = placement_order(found.plans, memory_bytes)
     position = next((i for i, plan in enumerate(order) if plan.id == chosen.id), None)
     if position is None:
@@ -30,10 +71,10 @@ def reason(found: PlanSet, chosen: ResourcePlan, memory_bytes: Mapping[str, int]
     if position > smaller:
         parts.append(f"the GPUs of {_count(position - smaller, 'earlier plan')} were not all idle")
     if len(alike) > 1:
-        passed = f" of {len(alike) - smaller} that were left" if smaller else ""
+        idle = " of those whose GPUs were idle" if smaller else ""
         parts.append(
-            f"among {len(alike)} plans alike in count and parallelism it has the kind with the "
-            f"smallest memory{passed}"
+            f"of {len(alike)} plans alike in count and parallelism, its kind has the "
+            f"smallest memory{idle}"
         )
     return "; ".join(parts) or "it is the first plan and its GPUs were idle"
 

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from frenzy.cli.choice import RULE, placement_order, reason
+from frenzy.cli.choice import in_order, placement_order, reason, rule
 from frenzy.cli.output import printable, table
 from frenzy_shared.domain.job import JobState
 from frenzy_shared.domain.plan import (
@@ -123,12 +123,14 @@ def plans(
     found: PlanSet,
     capacities: dict[str, int],
     *,
+    policy: str,
     limit: int | None = 3,
     chosen: ResourcePlan | None = None,
 ) -> RenderableType:
     """Show one plan in full (``chosen``, else the best), others, and what was refused.
 
-    ``limit`` is how many plans are shown; ``None`` shows all.
+    ``policy`` is the scheduler's; "" says nothing of what it will take. ``limit`` is how many plans
+    are shown; ``None`` shows all.
     """
     parts: list[RenderableType] = []
     if found.plans:
@@ -136,13 +138,14 @@ def plans(
         parts += [plan_block(first, capacities.get(first.kind)), Text()]
         others = [plan for plan in found.plans if plan.id != first.id]
         tried = placement_order(found.plans, capacities)[0]
-        if chosen is None and tried.id != first.id:
+        if in_order(policy) and chosen is None and tried.id != first.id:
             others = [tried, *(plan for plan in others if plan.id != tried.id)]
             text = f"the scheduler tries first: {plan_title(tried)}"
-            parts += [Text(f"{text} ({reason(found, tried, capacities)})"), Text()]
+            parts += [Text(f"{text} ({reason(found, tried, capacities, policy)})"), Text()]
         if others:
             shown = others if limit is None else others[: limit - 1]
-            parts += [Text("other plans", style="bold"), Text(f"({RULE})", style="dim")]
+            parts += [Text("other plans", style="bold")]
+            parts += [Text(f"({rule(policy)})", style="dim")] if rule(policy) else []
             parts += [_plan_table(shown, wide=limit is None)]
             more = len(others) - len(shown)
             parts += [Text(f"{more} more: frenzy plan -o wide", style="dim")] if more else []

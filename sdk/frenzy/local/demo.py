@@ -19,7 +19,8 @@ from frenzy_shared.units import MIB
 
 _CORPUS_BYTES: Final = 2 * MIB
 # The published algorithm takes the smallest sufficient card: that is what the demo tells about.
-_SETTINGS: Final = {"FRENZY_POLICY": "has"}
+POLICY: Final = "has"
+_SETTINGS: Final = {"FRENZY_POLICY": POLICY}
 _STOP_GRACE_S: Final = 3.0  # nobody needs these jobs' checkpoints
 
 

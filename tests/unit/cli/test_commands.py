@@ -21,6 +21,7 @@ from frenzy.cli.app import COMMANDS, build
 from frenzy_shared.messages.http import (
     NodeList,
     PendingView,
+    QueueView,
 )
 
 
@@ -61,7 +62,12 @@ def test_plan_shows_memory_and_why(planned, job_file):
     assert "\x1b" not in result.out
 
 
+def under(cli, policy):
+    cli.api.on("GET", "/queue", ok(QueueView(policy=policy, total=0, entries=())))
+
+
 def test_plan_says_how_many_plans_it_leaves_out(cli, job_file):
+    under(cli, "has")
     many = [replace(plan(devices=count), id=f"p{count}") for count in (1, 2, 3, 4, 5)]
     cli.api.on("POST", "/plans", ok(plans(*many)))
     cli.api.on("GET", "/nodes", ok(node_list()))
@@ -73,6 +79,7 @@ def test_plan_says_how_many_plans_it_leaves_out(cli, job_file):
 
 
 def test_plan_names_the_plan_that_the_scheduler_tries_first(cli, job_file):
+    under(cli, "has")
     small = replace(plan(kind="emulated-a100-10"), id="small")
     cli.api.on("POST", "/plans", ok(plans(plan(), small)))
     device = node_list().nodes[0].devices[0]
@@ -81,7 +88,20 @@ def test_plan_names_the_plan_that_the_scheduler_tries_first(cli, job_file):
     cli.api.on("GET", "/nodes", ok(NodeList(nodes=(node,))))
     shown = cli("plan", "-f", job_file).out
     assert "the scheduler tries first: 1 x emulated-a100-10" in shown
-    assert "among 2 plans alike" in shown
+    assert "(of 2 plans alike in count and parallelism, its kind has the smallest" in shown
+
+
+@pytest.mark.parametrize(("policy", "says"), [("frenzy", "(the scheduler weighs"), ("las", "")])
+def test_plan_does_not_name_a_first_plan_where_the_scheduler_has_none(cli, job_file, policy, says):
+    under(cli, policy)
+    small = replace(plan(kind="emulated-a100-10"), id="small")
+    cli.api.on("POST", "/plans", ok(plans(plan(), small)))
+    cli.api.on("GET", "/nodes", ok(node_list()))
+    shown = cli("plan", "-f", job_file).out
+    assert "other plans" in shown
+    assert says in shown
+    assert "tries first" not in shown
+    assert ("scheduler" in shown) is bool(says)
 
 
 def test_plan_as_json_is_the_plan_set(planned, job_file):

@@ -23,6 +23,7 @@ from frenzy_shared.messages.http import (
     ExplainView,
     JobList,
     PendingView,
+    QueueView,
     RankView,
     Timeline,
     TimelineEntry,
@@ -106,6 +107,8 @@ def test_describe_tells_the_whole_story(cli):
     cli.api.on("GET", "/jobs/job1/timeline", ok(Timeline(entries=entries)))
     cli.api.on("GET", "/jobs/job1/plans", ok(plans(plan())))
     cli.api.on("GET", "/nodes", ok(node_list()))
+    assert "plan p1\n" in cli("describe", "job1").out.replace(" \n", "\n")  # policy not known
+    cli.api.on("GET", "/queue", ok(QueueView(policy="has", total=0, entries=())))
     result = cli("describe", "job1")
     assert result.code == 0
     for text in (

@@ -21,7 +21,7 @@ from frenzy.cli.hints import hints
 from frenzy.client import Client
 from frenzy.errors import NoFeasiblePlan, TimedOut
 from frenzy.job import Job
-from frenzy.local.demo import DemoCluster, DemoJob, jobs, temporary_cluster
+from frenzy.local.demo import POLICY, DemoCluster, DemoJob, jobs, temporary_cluster
 from frenzy_shared.domain.job import JobState
 from frenzy_shared.messages.http import JobView
 
@@ -100,7 +100,7 @@ def _introduce(
     console.print(Text(f"{name}: {item.title}", style="bold"))
     found = client.plan(item.spec)
     if found.feasible:
-        console.print(show.plans(found, capacities))
+        console.print(show.plans(found, capacities, policy=POLICY))
     try:
         job = client.submit(item.spec)
     except NoFeasiblePlan as error:

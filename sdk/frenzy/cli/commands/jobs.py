@@ -95,7 +95,9 @@ def describe(job: JobArgument, *, output_: Output = Format.TABLE, url: Url = Non
         handle = client.job(job)
         timeline = handle.timeline()
         capacities = show.capacities(client.nodes())
-        placed = _placed(handle.view, handle.plans(), capacities) if handle.view.devices else ""
+        policy = choice.policy_of(client) if handle.view.devices else ""
+        found = handle.plans() if handle.view.devices else None
+        placed = "" if found is None else _placed(handle.view, found, capacities, policy)
         predicted = _predicted(handle)
     if output_ in (Format.JSON, Format.YAML):
         entries = [output.as_json(entry) for entry in timeline]
@@ -121,18 +123,20 @@ def explain(job: JobArgument, *, output_: Output = Format.TABLE, url: Url = None
         pending = handle.explain()
         found = handle.plans()
         capacities = show.capacities(client.nodes())
+        policy = choice.policy_of(client)
     if output_ in (Format.JSON, Format.YAML):
         output.write_data(output.as_json(pending), output_)
         return
     console = output.out()
-    console.print(_why(handle.view, pending, _placed(handle.view, found, capacities)))
+    console.print(_why(handle.view, pending, _placed(handle.view, found, capacities, policy)))
     if pending.eta is not None and pending.basis is not None:
         console.print(Text(f"({eta.foundation(pending.basis)})", style="dim"))
     if found.plans or found.refused:
         console.print()
         chosen = handle.view.plan if handle.view.devices else None
         limit = None if output_ is Format.WIDE else 3
-        console.print(show.plans(found, capacities, chosen=chosen, limit=limit))
+        shown = show.plans(found, capacities, policy=policy, chosen=chosen, limit=limit)
+        console.print(shown)
 
 
 def wait(
@@ -233,11 +237,11 @@ def _facts(job: JobView, placed: str, predicted: str) -> RenderableType:
     return rows
 
 
-def _placed(job: JobView, found: PlanSet, capacities: dict[str, int]) -> str:
+def _placed(job: JobView, found: PlanSet, capacities: dict[str, int], policy: str) -> str:
     """Say where a job is and why it got that plan; "" before it was placed."""
     if not job.devices or job.plan is None:
         return ""
-    reason = choice.reason(found, job.plan, capacities)
+    reason = choice.reason(found, job.plan, capacities, policy)
     where = f"{show.devices(job)}, plan {job.plan.id}"
     return f"{where}: {reason}" if reason else where
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from frenzy.cli import exits, output, show, watching
+from frenzy.cli import choice, exits, output, show, watching
 from frenzy.cli.commands.estimate import plan_offline
 from frenzy.cli.hints import WAIT_FOR_NODES
 from frenzy.cli.options import File, FileArgument, Format, NoInput, Output, Project, Quiet, Url, Yes
@@ -36,13 +36,15 @@ def plan(
     """Show ranked plans for a job on this cluster. No side effects."""
     if cluster is not None:
         found, capacities = plan_offline(_spec(path, file).preview(), cluster)
-        _write_plans(found, capacities, output_)
+        _write_plans(found, capacities, "", output_)
     else:
         with Client(url) as client:
             with output.err().status("planning"):
                 found = client.plan(_spec(path, file), project=project)
             drawn = output_ in (Format.TABLE, Format.WIDE)
-            _write_plans(found, show.capacities(client.nodes()) if drawn else {}, output_)
+            capacities = show.capacities(client.nodes()) if drawn else {}
+            policy = choice.policy_of(client) if drawn else ""
+            _write_plans(found, capacities, policy, output_)
     if not found.feasible:
         raise typer.Exit(exits.Exit.INFEASIBLE)
 
@@ -83,7 +85,8 @@ def submit(
         with output.err().status("planning"):
             found = client.plan(spec, project=project)
         if not quiet:
-            output.err().print(show.plans(found, show.capacities(client.nodes())))
+            capacities, policy = show.capacities(client.nodes()), choice.policy_of(client)
+            output.err().print(show.plans(found, capacities, policy=policy))
         if not found.feasible and not force_queue:
             raise _infeasible(found)
         if dry_run:
@@ -117,14 +120,14 @@ def _announce_array(array: ArrayView, output_: Format) -> None:
     )
 
 
-def _write_plans(found: PlanSet, capacities: dict[str, int], output_: Format) -> None:
+def _write_plans(found: PlanSet, capacities: dict[str, int], policy: str, output_: Format) -> None:
     if output_ in (Format.JSON, Format.YAML):
         output.write_data(to_json(found), output_)
     elif output_ is Format.NAME:
         sys.stdout.writelines(f"{item.id}\n" for item in found.plans)
     else:
         limit = None if output_ is Format.WIDE else 3
-        output.out().print(show.plans(found, capacities, limit=limit))
+        output.out().print(show.plans(found, capacities, policy=policy, limit=limit))
 
 
 def _confirm() -> None:
