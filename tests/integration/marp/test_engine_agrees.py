@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-SEED, COUNT = 37, 6
+SEED, COUNT = 1119, 4  # every stage, and what differs most between them
 WITHIN = 0.03  # of the number that ranked the plan
 
-pytestmark = pytest.mark.timeout(600)  # the imports and 6 engines, on a loaded machine
+pytestmark = pytest.mark.timeout(600)  # the imports and 4 engines, on a loaded machine
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +37,6 @@ def test_the_engine_takes_what_ranked_the_plan(rows):
 
 def test_the_sample_is_varied(rows):
     words = Counter(word for row in rows for word in row["cell"].split())
-    assert {"z1", "z2", "z3"} <= words.keys()
+    assert {"z0", "z1", "z2", "z3"} <= words.keys()
     assert {"ckpt-none", "ckpt-full"} <= words.keys()
     assert {"bf16", "fp32"} <= words.keys()
