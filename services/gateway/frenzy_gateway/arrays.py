@@ -6,9 +6,16 @@ from dataclasses import dataclass
 
 from frenzy_gateway.callers import Caller
 from frenzy_gateway.dependencies import find_dependencies
-from frenzy_gateway.expansion import expand
+from frenzy_gateway.expansion import about_element, expand
 from frenzy_gateway.service import GatewayService
-from frenzy_gateway.submission import check_key, job_id_of, name_of, new_submission, spec_digest
+from frenzy_gateway.submission import (
+    check_key,
+    job_id_of,
+    name_of,
+    new_submission,
+    require_same,
+    spec_digest,
+)
 from frenzy_shared.auth import ALL_PROJECTS
 from frenzy_shared.domain.ids import JobId, ProjectName, is_name
 from frenzy_shared.domain.job import TERMINAL, JobRecord, JobState
@@ -39,31 +46,35 @@ class Arrays:
         same request with the same key goes on where it stopped.
         """
         service, own = self.service, self.service.ids.new_id() if key is None else check_key(key)
-        name = service.writable(caller, project)
+        name, digest = service.writable(caller, project), spec_digest(spec)
         array = job_id_of(name, f"array {own}")  # no key holds a blank: never another job's id
         elements = expand(spec, array, name_of(spec))
         jobs = [job_id_of(name, f"array {own} {index}") for index in range(len(elements))]
+        missing = await self._missing(jobs, digest)
         waits_for: tuple[JobId, ...] = ()
-        if await service.state.job(jobs[-1]) is None:
-            waits_for = await self._check(name, elements, jobs, force_queue=force_queue)
-        created = False
+        if jobs[-1] in missing:
+            waits_for = await self._check(name, spec, elements, jobs, force_queue=force_queue)
+        prepared = []
         for index, (job, element) in enumerate(zip(jobs, elements, strict=True)):
-            earlier = await service.state.job(job)
-            if earlier is not None:
-                await service.repeated(earlier, spec_digest(element))
+            if job not in missing:
                 continue
-            prepared = new_submission(
-                element,
-                job=job,
-                project=name,
-                key=job,
-                submitted_by=caller.name,
-                force_queue=force_queue,
-                traceparent=traceparent(),
-                waits_for=waits_for,
-                after=_lane(spec, jobs, index),
-            )
-            created |= (await service.accept(prepared)).created
+            with about_element(spec, index):
+                one = new_submission(
+                    element,
+                    job=job,
+                    project=name,
+                    key=job,
+                    submitted_by=caller.name,
+                    force_queue=force_queue,
+                    traceparent=traceparent(),
+                    waits_for=waits_for,
+                    after=_lane(spec, jobs, index),
+                    digest=digest,
+                )
+            prepared.append(one)
+        created = False
+        for one in prepared:
+            created |= (await service.accept(one)).created
         log.info("%s submitted array %s of %s jobs", caller.name, array, len(jobs))
         return http.ArrayView(id=array, jobs=tuple(jobs), created=created)
 
@@ -76,6 +87,17 @@ class Arrays:
         for job in waiting:
             await self._cancel_one(caller, job)
         return http.ArrayView(id=array, jobs=tuple(reversed(waiting)), created=False)
+
+    async def _missing(self, jobs: Sequence[JobId], digest: str) -> frozenset[JobId]:
+        """Return which jobs are not stored; those that are must be of the same array."""
+        missing = set()
+        for job in jobs:
+            record = await self.service.state.job(job)
+            if record is None:
+                missing.add(job)
+            else:
+                require_same(record, digest)
+        return frozenset(missing)
 
     async def _cancel_one(self, caller: Caller, job: JobId) -> None:
         record = await self.service.record(caller, job)
@@ -102,6 +124,7 @@ class Arrays:
     async def _check(
         self,
         name: ProjectName,
+        spec: JobSpec,
         elements: Sequence[JobSpec],
         jobs: Sequence[JobId],
         *,
@@ -112,9 +135,10 @@ class Arrays:
         await service.readiness.require_room()
         waits_for = await find_dependencies(service.state, name, elements[0], jobs[0])
         await self._require_quota(name, jobs)
-        await service.secrets.require(name, *elements)
-        for element in elements:
-            await service.validate(element, force_queue=force_queue)
+        for index, element in enumerate(elements):
+            with about_element(spec, index):
+                await service.secrets.require(name, element)
+                await service.validate(element, force_queue=force_queue)
         return waits_for
 
     async def _require_quota(self, name: ProjectName, jobs: Sequence[JobId]) -> None:

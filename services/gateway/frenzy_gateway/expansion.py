@@ -1,9 +1,11 @@
 """From the specification of an array to those of its jobs. Pure."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
-from frenzy_shared.errors import FieldProblem, InvalidSpec
+from frenzy_shared.errors import FieldProblem, FrenzyError, InvalidSpec, Unavailable
 from frenzy_shared.messages.arrays import INDEX_LABEL, LABEL, Array
 from frenzy_shared.messages.spec import JobSpec, parse_spec
 
@@ -24,9 +26,43 @@ def expand(spec: JobSpec, array: str, name: str) -> tuple[JobSpec, ...]:
         if label in spec.labels:
             raise _wrong(f"/labels/{label}", "is set by Frenzy on the jobs of an array")
     common = spec.model_dump(mode="json", exclude={"array"}, exclude_unset=True)
-    return tuple(
-        _element(common, index, value, array, name)
-        for index, value in enumerate(_values(spec.array))
+    elements = []
+    for index, value in enumerate(_values(spec.array)):
+        document = _document(common, index, value, array, name)
+        with about_element(spec, index):
+            elements.append(parse_spec(document))
+    return tuple(elements)
+
+
+@contextmanager
+def about_element(spec: JobSpec, index: int) -> Iterator[None]:
+    """Turn what is wrong with one of an array's jobs into errors that name its value."""
+    try:
+        yield
+    except Unavailable:
+        raise  # says nothing about the job
+    except FrenzyError as error:
+        raise _of_element(error, spec, index) from None
+
+
+def _of_element(error: FrenzyError, spec: JobSpec, index: int) -> FrenzyError:
+    values = spec.array.values if spec.array is not None else None
+    value = values[index] if values is not None else {}
+    own = value.keys() if isinstance(value, dict) else ()
+    problems = [
+        replace(problem, pointer=f"/array/values/{index}{problem.pointer}")
+        if problem.pointer.split("/")[1:2] in [[key] for key in own]
+        else problem
+        for problem in error.problems
+    ]
+    what = "job" if values is None else "value"
+    return type(error)(
+        f"array.{index}: {error.message}",
+        problems=problems,
+        suggestions=(
+            *error.suggestions,
+            f"look at {what} {index} of the array, counted from 0",
+        ),
     )
 
 
@@ -37,9 +73,9 @@ def _values(array: Array) -> Iterator[str | dict[str, Any]]:
         yield from map(str, range(array.count or 0))
 
 
-def _element(
+def _document(
     common: dict[str, Any], index: int, value: str | dict[str, Any], array: str, name: str
-) -> JobSpec:
+) -> dict[str, Any]:
     own: dict[str, Any] = {} if isinstance(value, str) else value
     if fixed := sorted(_FIXED & own.keys()):
         raise _wrong(f"/array/values/{index}/{fixed[0]}", "is the same for all jobs of an array")
@@ -59,14 +95,7 @@ def _element(
         document["entrypoint"] = {**script, "args": args}
     env = document.get("env", {})
     document["env"] = {key: _filled(text, places) for key, text in env.items()}
-    try:
-        return parse_spec(document)
-    except InvalidSpec as error:
-        raise InvalidSpec(
-            f"array.{index}: {error.message}",
-            problems=error.problems,
-            suggestions=(f"look at value {index} of the array, counted from 0",),
-        ) from None
+    return document
 
 
 def _filled(text: Any, places: dict[str, str]) -> Any:  # noqa: ANN401 - checked by parse_spec

@@ -68,17 +68,19 @@ class Secrets:
         """
         owner = self._project(caller, project)
         if not await self.state.delete_secret(owner, name):
-            raise NotFound(f"project {owner} has no secret {name[:80]!r}")
+            raise NotFound(
+                f"project {owner} has no secret {name[:80]!r}",
+                suggestions=(f"see its secrets: frenzy secret list --project {owner}",),
+            )
         log.info("%s removed secret %s of project %s", caller.name, name, owner)
 
-    async def require(self, project: ProjectName, *specs: JobSpec) -> None:
+    async def require(self, project: ProjectName, spec: JobSpec) -> None:
         """Raise ``InvalidSpec``, naming them, for secrets that the project does not have."""
-        wanted = dict.fromkeys(pair for spec in specs for pair in spec.secrets.items())
-        if not wanted:
+        if not spec.secrets:
             return
         self._seal()
         present = [secret.name for secret in await self.state.secrets(project)]
-        problems = tuple(_unknown(project, wanted, present))
+        problems = tuple(_unknown(project, spec.secrets.items(), present))
         if problems:
             first = problems[0]
             raise InvalidSpec(

@@ -32,7 +32,6 @@ from frenzy_shared.errors import (
     BlobMissing,
     FieldProblem,
     FrenzyError,
-    IdempotencyConflict,
     NotFound,
     QuotaExceeded,
     Unavailable,
@@ -152,7 +151,8 @@ class GatewayService:
             job = submission.job_id_of(name, submission.check_key(key))
             earlier = await self.state.job(job)
             if earlier is not None:
-                return await self.repeated(earlier, submission.spec_digest(spec))
+                submission.require_same(earlier, submission.spec_digest(spec))
+                return Accepted(job=await self.view(earlier), created=False)
         else:
             job = JobId(self.ids.new_id())
         submission.refuse_array(spec)
@@ -368,7 +368,7 @@ class GatewayService:
                 log.info("%s: %s job %s", caller.name, verb, job)
                 return await self.view(await self.record(caller, job))
             if result.status not in (Status.STALE, Status.BAD_STATE):
-                raise NotFound(f"no job {job}")
+                raise NotFound(f"no job {job}", suggestions=("list jobs: GET /api/v1/jobs",))
         raise Unavailable(f"job {job} changes too quickly; try again")
 
     def writable(self, caller: Caller, project: str) -> ProjectName:
@@ -392,12 +392,6 @@ class GatewayService:
         shown = record or replace(prepared, created_ms=now, updated_ms=now)
         return views.job_view(shown, None, None)
 
-    async def repeated(self, record: JobRecord, digest: str) -> Accepted:
-        """Answer a request that came before; ``IdempotencyConflict`` when its body differs."""
-        if record.spec_sha256 != digest:
-            raise _conflict(record.id)
-        return Accepted(job=await self.view(record), created=False)
-
     async def _pending(self, record: JobRecord) -> Json | None:
         waiting = record.state in (JobState.SUBMITTED, JobState.QUEUED)
         return await self.state.pending(record.id) if waiting else None
@@ -405,17 +399,10 @@ class GatewayService:
 
 def _not_accepted(result: Result, project: ProjectName) -> FrenzyError:
     if result.status is Status.CONFLICT:
-        return _conflict(result.id)
+        return submission.conflict(result.id)
     if result.status is Status.QUOTA:
         return QuotaExceeded(
             f"project {project!r} has reached its quota: {result.detail}",
             suggestions=("wait for jobs to finish, or cancel some",),
         )
     return FrenzyError(f"the store refused the submission: {result.status} {result.detail}")
-
-
-def _conflict(job: str) -> IdempotencyConflict:
-    return IdempotencyConflict(
-        f"this Idempotency-Key was used for job {job} with a different body",
-        suggestions=("use a new key for a new job",),
-    )

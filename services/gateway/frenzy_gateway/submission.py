@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from frenzy_shared.domain.cluster import kinds_digest
 from frenzy_shared.domain.ids import RESERVED_PROJECTS, JobId, ProjectName, is_name
@@ -13,6 +13,7 @@ from frenzy_shared.errors import (
     BadRequest,
     FieldProblem,
     FrenzyError,
+    IdempotencyConflict,
     InvalidModelConfig,
     InvalidSpec,
     NoFeasiblePlan,
@@ -79,13 +80,21 @@ def job_id_of(project: ProjectName, key: str) -> JobId:
 
 def spec_digest(spec: JobSpec) -> str:
     """Return the hash that tells a retry from a key used for something else."""
-    text = json.dumps(json.loads(spec.encode()), sort_keys=True, separators=(",", ":"))
-    if len(text) > MAX_SPEC_BYTES:
-        raise PayloadTooLarge(
-            f"the specification takes {len(text)} bytes; at most {MAX_SPEC_BYTES} are kept",
-            suggestions=("name a model preset, or leave unused keys out of the model's config",),
-        )
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_canonical(spec).encode()).hexdigest()
+
+
+def require_same(record: JobRecord, digest: str) -> None:
+    """Raise ``IdempotencyConflict`` if a job was made by a request with another body."""
+    if record.spec_sha256 != digest:
+        raise conflict(record.id)
+
+
+def conflict(job: str) -> IdempotencyConflict:
+    """Return the error of a key that made ``job`` for another request."""
+    return IdempotencyConflict(
+        f"this Idempotency-Key was used for job {job} with a different body",
+        suggestions=("use a new key for a new job",),
+    )
 
 
 def blob_references(spec: JobSpec) -> Iterator[tuple[str, str]]:
@@ -122,10 +131,17 @@ def new_submission(
     traceparent: str,
     waits_for: tuple[JobId, ...] = (),
     after: tuple[JobId, ...] = (),
+    digest: str | None = None,
 ) -> Submission:
-    """Return the job to store, with the event that announces it."""
-    digest, strict = spec_digest(spec), spec.depends_on_end == "success"
-    document = json.loads(spec.encode())  # in the event too: a lost store is rebuilt from events
+    """Return the job to store, with the event that announces it.
+
+    ``digest`` is of the specification that was sent, where that is another one: an array's.
+
+    Raises:
+        PayloadTooLarge: the specification is larger than what is kept.
+    """
+    document = _kept(spec)  # in the event too: a lost store is rebuilt from events
+    digest, strict = digest or spec_digest(spec), spec.depends_on_end == "success"
     record = JobRecord(
         id=job,
         project=project,
@@ -197,6 +213,21 @@ def objection(reply: PlanReply, *, force_queue: bool) -> FrenzyError | None:
     kind = _definite(reply)
     waits = kind is NoFeasiblePlan and force_queue
     return None if kind is None or waits else planning_error(reply)
+
+
+def _canonical(spec: JobSpec) -> str:
+    return json.dumps(json.loads(spec.encode()), sort_keys=True, separators=(",", ":"))
+
+
+def _kept(spec: JobSpec) -> dict[str, Any]:
+    size = len(_canonical(spec))
+    if size > MAX_SPEC_BYTES:
+        raise PayloadTooLarge(
+            f"the specification takes {size} bytes; at most {MAX_SPEC_BYTES} are kept",
+            suggestions=("name a model preset, or leave unused keys out of the model's config",),
+        )
+    document: dict[str, Any] = json.loads(spec.encode())
+    return document
 
 
 def _definite(reply: PlanReply | EstimateReply) -> type[FrenzyError] | None:

@@ -1,15 +1,20 @@
 """Arrays of jobs over HTTP: one request, many jobs, each once."""
 
 import pytest
+from tests.support.secrets import key_file
 from tests.unit.gateway.conftest import SPEC
 
+from frenzy_gateway.adapters.sealing import Sealer
 from frenzy_gateway.expansion import expand
 from frenzy_shared.auth import Role
 from frenzy_shared.domain.ids import JobId
 from frenzy_shared.domain.job import JobState
+from frenzy_shared.domain.plan import PlanSet, RefusedPlan
 from frenzy_shared.domain.project import Project
 from frenzy_shared.errors import InvalidSpec, Unavailable
+from frenzy_shared.messages import subjects
 from frenzy_shared.messages.spec import parse_spec
+from frenzy_shared.messages.v1 import PlanReply, PlanRequest
 
 ARRAYS = "/api/v1/arrays"
 JOBS = "/api/v1/jobs"
@@ -104,6 +109,41 @@ async def test_a_retry_makes_no_second_jobs(admin, problem):
     problem(await submit(admin, {"count": 3}, key="k", seed=5), 422, "idempotency_conflict")
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"count": 2}, {"count": 3}),
+        ({"count": 2}, {"count": 1}),
+        ({"count": 2}, {"count": 2, "at_most": 1}),
+        ({"values": [{"seed": 1}, {"seed": 2}]}, {"values": [{"seed": 1}, {"seed": 3}]}),
+        ({"values": [{"seed": 1}, {"seed": 2}]}, {"values": [{"seed": 1}]}),
+        ({"values": [{}, {}]}, {"count": 2}),
+    ],
+)
+async def test_a_key_is_good_for_one_array(gateway, admin, problem, first, second):
+    made = await submit(admin, first, key="k")
+    assert made.status_code == 201
+    problem(await submit(admin, second, key="k"), 422, "idempotency_conflict")
+    again = await submit(admin, first, key="k")
+    assert (again.status_code, again.json()["jobs"]) == (200, made.json()["jobs"])
+    assert len((await admin.get(JOBS)).json()["jobs"]) == 2
+
+
+async def test_what_began_with_another_array_is_not_gone_on_with(gateway, admin, monkeypatch):
+    stored = gateway.store.submit
+
+    async def failing(op, submission):
+        if ("array-index", "1") in submission.job.labels:
+            raise Unavailable("the state store is unreachable")
+        return await stored(op, submission)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gateway.store, "submit", failing)
+        assert (await submit(admin, {"count": 2}, key="k")).status_code == 503
+    assert (await submit(admin, {"count": 3}, key="k")).status_code == 422
+    assert len((await admin.get(JOBS)).json()["jobs"]) == 1
+
+
 async def test_a_retry_goes_on_where_the_store_failed(gateway, admin, monkeypatch):
     stored = gateway.store.submit
 
@@ -145,6 +185,49 @@ async def test_an_array_fits_the_quota_whole_or_not_at_all(gateway, admin, probl
 async def test_nothing_is_stored_when_one_job_is_wrong(admin, problem):
     values = [{"seed": 1}, {"data": "blob:sha256:" + "0" * 64}]
     problem(await submit(admin, {"values": values}), 422, "blob_missing")
+    assert (await admin.get(JOBS)).json()["jobs"] == []
+
+
+async def test_a_value_that_never_fits_is_named(gateway, admin, problem):
+    no = RefusedPlan(kind="T4", device_count=1, option="1 x T4", reason="no", pin="resources.gpus")
+    plans = PlanSet(plans=(), refused=(no,), kinds_digest="x", message="no plan is allowed")
+
+    async def marp(message):
+        wants = PlanRequest.decode(message.payload).spec.resources.gpus
+        return PlanReply(plans=plans if wants == 99 else None, error="busy").encode()
+
+    await gateway.bus.serve(subjects.MARP_PLAN, marp, queue="marp")
+    values = [{"seed": 1}, {"resources": {"gpus": 99}}]
+    said = problem(await submit(admin, {"values": values}), 422, "no_feasible_plan")
+    assert said["detail"] == "array.1: no plan is allowed"
+    assert said["errors"][0]["pointer"] == "/array/values/1/resources/gpus"
+    assert said["suggestions"][-1] == "look at value 1 of the array, counted from 0"
+    said = problem(
+        await submit(admin, {"count": 2}, resources={"gpus": 99}), 422, "no_feasible_plan"
+    )
+    assert said["errors"][0]["pointer"] == "/resources/gpus"
+
+
+@pytest.mark.parametrize(
+    ("value", "pointer"),
+    [
+        ({"seed": -1}, "/array/values/1/seed"),
+        ({"data": "blob:sha256:" + "0" * 64}, "/array/values/1/data"),
+        ({"secrets": {"TOKEN": "nope"}}, "/array/values/1/secrets/TOKEN"),
+    ],
+)
+async def test_what_is_wrong_in_a_value_is_pointed_at(gateway, admin, tmp_path, value, pointer):
+    object.__setattr__(gateway.service, "seal", Sealer.load(key_file(tmp_path)))
+    answer = await submit(admin, {"values": [{}, value]})
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith("array.1: ")
+    assert answer.json()["errors"][0]["pointer"] == pointer
+
+
+async def test_a_job_that_is_too_large_stops_the_array_before_its_first(admin, problem):
+    values = [{}, {"env": {f"E{n}": "x" * 8000 for n in range(9)}}]
+    said = problem(await submit(admin, {"values": values}), 413, "payload_too_large")
+    assert said["detail"].startswith("array.1: ")
     assert (await admin.get(JOBS)).json()["jobs"] == []
 
 
