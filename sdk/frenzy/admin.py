@@ -1,16 +1,16 @@
 """What administrators do to a running cluster: ``Client.admin`` and ``AsyncClient.admin``."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 from frenzy import operations
 from frenzy.exchange import Retry
 from frenzy.transport import AsyncTransport, Transport
-from frenzy_shared.messages.http import DeadLetterView, NodeView
+from frenzy_shared.messages.http import DeadLetterView, NodeView, TokenView
 from frenzy_shared.messages.v1 import Reconciliation
 
 
 class Admin:
-    """Nodes taken out of service, dead letters, and a store that is put right."""
+    """Nodes taken out of service, tokens, dead letters, and a store that is put right."""
 
     def __init__(self, io: Transport, retry: Retry) -> None:
         self._io = io
@@ -30,9 +30,35 @@ class Admin:
         """Say that nothing runs on a silent node; its jobs start elsewhere at once."""
         return self._io.run(operations.confirm_dead(self._retry, node))
 
-    def reconcile(self, *, apply: bool = False) -> Reconciliation:
-        """Return what a store in SAFE MODE says wrongly; with ``apply`` put it right."""
-        return self._io.run(operations.reconcile(self._retry, apply=apply))
+    def create_token(
+        self,
+        *,
+        name: str,
+        role: str = "submitter",
+        project: str = "default",
+        expires_in_s: float | None = None,
+    ) -> TokenView:
+        """Make an API token; its secret is in the answer and nowhere else.
+
+        ``role`` is viewer, submitter or admin; ``project`` may be "*", all of them.
+        ``expires_in_s`` None: never.
+
+        Raises:
+            InvalidSpec: naming the wrong field.
+            Forbidden: your own token does not reach so far.
+        """
+        return self._io.run(
+            operations.create_token(
+                self._retry, role=role, project=project, name=name, expires_in_s=expires_in_s
+            )
+        )
+
+    def reconcile(self, *, apply: bool = False, dead: Sequence[str] = ()) -> Reconciliation:
+        """Return what a store in SAFE MODE says wrongly; with ``apply`` put it right.
+
+        ``dead`` names silent nodes that are switched off: what they ran starts elsewhere.
+        """
+        return self._io.run(operations.reconcile(self._retry, apply=apply, dead=dead))
 
     def dead_letters(self) -> Iterator[DeadLetterView]:
         """Yield the messages that services gave up, oldest first."""
@@ -74,9 +100,27 @@ class AsyncAdmin:
         """Say that nothing runs on a silent node; its jobs start elsewhere at once."""
         return await self._io.run(operations.confirm_dead(self._retry, node))
 
-    async def reconcile(self, *, apply: bool = False) -> Reconciliation:
-        """Return what a store in SAFE MODE says wrongly; with ``apply`` put it right."""
-        return await self._io.run(operations.reconcile(self._retry, apply=apply))
+    async def create_token(
+        self,
+        *,
+        name: str,
+        role: str = "submitter",
+        project: str = "default",
+        expires_in_s: float | None = None,
+    ) -> TokenView:
+        """Make an API token; see ``Admin.create_token``."""
+        return await self._io.run(
+            operations.create_token(
+                self._retry, role=role, project=project, name=name, expires_in_s=expires_in_s
+            )
+        )
+
+    async def reconcile(self, *, apply: bool = False, dead: Sequence[str] = ()) -> Reconciliation:
+        """Return what a store in SAFE MODE says wrongly; with ``apply`` put it right.
+
+        ``dead`` names silent nodes that are switched off: what they ran starts elsewhere.
+        """
+        return await self._io.run(operations.reconcile(self._retry, apply=apply, dead=dead))
 
     async def dead_letters(self) -> AsyncIterator[DeadLetterView]:
         """Yield the messages that services gave up, oldest first."""

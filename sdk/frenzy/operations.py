@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -32,6 +32,7 @@ from frenzy_shared.messages.http import (
     SeriesView,
     Timeline,
     TimelineEntry,
+    TokenView,
     VersionView,
 )
 from frenzy_shared.messages.projects import ProjectList, ProjectSettings, ProjectView
@@ -292,14 +293,23 @@ def node_token(retry: Retry, *, node: str, expires_in_s: float) -> Operation[Nod
     return _decode(NodeTokenView, answer)
 
 
+def create_token(
+    retry: Retry, *, role: str, project: str, name: str, expires_in_s: float | None
+) -> Operation[TokenView]:
+    """Make an API token."""
+    body = {"role": role, "project": project, "name": name, "expires_in_s": expires_in_s}
+    answer = yield from exchange(Call(method="POST", path="/tokens", json=body), retry)
+    return _decode(TokenView, answer)
+
+
 def revoke_node(retry: Retry, node: str) -> Operation[None]:
     """Shut a node out."""
     yield from exchange(Call(method="POST", path=f"{_node_path(node)}:revoke"), retry)
 
 
-def reconcile(retry: Retry, *, apply: bool) -> Operation[Reconciliation]:
+def reconcile(retry: Retry, *, apply: bool, dead: Sequence[str]) -> Operation[Reconciliation]:
     """Ask what a store in SAFE MODE says wrongly, or put it right."""
-    query = (("apply", str(apply).lower()),)
+    query = (("apply", str(apply).lower()), *(("dead", node) for node in dead))
     call = Call(method="POST", path="/admin/reconcile", query=query, patience_s=_RECONCILE_S)
     return _decode(Reconciliation, (yield from exchange(call, retry)))
 

@@ -6,15 +6,17 @@ from typing import Final
 from frenzy_shared.errors import FrenzyError
 
 _INSTEAD: Final = {
-    "not_found": ("see the jobs: frenzy list",),
     "blob_missing": ("submit again: what the server lacks is sent with it",),
     "unauthenticated": (
         "set FRENZY_TOKEN to a token of that server",
         "on this machine: frenzy up (it stores a token)",
     ),
 }
-_PARAMETER: Final = "force_queue="  # of the API, in its hint about waiting for nodes
 WAIT_FOR_NODES: Final = "wait for nodes that fit: frenzy submit --force-queue"
+_WORDS: Final = {  # what a hint of the API names -> the command that is meant
+    "force_queue=": WAIT_FOR_NODES,
+    "GET /api/v1/jobs": "see the jobs: frenzy list",
+}
 
 
 def hints(error: FrenzyError) -> tuple[str, ...]:
@@ -27,4 +29,4 @@ def _hints(error: FrenzyError) -> Iterator[str]:
         yield from _INSTEAD[error.code]
         return
     for hint in error.suggestions:
-        yield WAIT_FOR_NODES if _PARAMETER in hint else hint
+        yield next((ours for theirs, ours in _WORDS.items() if theirs in hint), hint)

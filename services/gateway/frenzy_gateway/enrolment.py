@@ -126,7 +126,9 @@ class Enrolment:
         users = self._users()
         known = {one.name: one for one in users.identities() if one.role is BusRole.NODE}
         if node not in known:
-            raise NotFound(f"no node {node!r} is enrolled")
+            raise NotFound(
+                f"no node {node!r} is enrolled", suggestions=("list nodes: frenzy nodes",)
+            )
         if not known[node].token_id:
             raise InvalidState(
                 f"node {node} did not join with a token: the head itself runs it",

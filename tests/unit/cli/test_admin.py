@@ -2,7 +2,8 @@
 
 import json
 
-from tests.support.api import NOW, ok
+import pytest
+from tests.support.api import NOW, ok, problem
 
 from frenzy_shared.messages.http import DeadLetterList, DeadLetterView
 from frenzy_shared.messages.v1 import Difference, Reconciliation
@@ -33,6 +34,12 @@ def test_apply_puts_it_right(cli):
     result = cli("admin", "reconcile", "--apply")
     assert "put right: 2 differences; SAFE MODE is over" in result.err
     assert dict(cli.api.requests[0].url.params) == {"apply": "true"}
+
+
+def test_nodes_that_are_switched_off_are_named(cli):
+    answer(cli, FOUND.model_copy(update={"applied": True, "safe_mode": ""}))
+    assert cli("admin", "reconcile", "--apply", "--dead", "n1", "--dead", "n2").code == 0
+    assert cli.api.requests[0].url.params.get_list("dead") == ["n1", "n2"]
 
 
 def test_a_silent_node_keeps_it_from_being_applied(cli):
@@ -96,3 +103,15 @@ def test_letters_are_sent_again_or_dropped_by_id_or_all(cli):
         assert told in cli("admin", "dlq", how, "--all").err
         assert cli("admin", "dlq", how).code == 1
         assert cli("admin", "dlq", how, "3", "--all").code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path", "hint"),
+    [
+        (("admin", "dlq", "replay", "3"), "/admin/dlq/3:replay", "see: frenzy admin dlq list"),
+        (("nodes", "drain", "nope"), "/nodes/nope:drain", "list nodes: frenzy nodes"),
+    ],
+)
+def test_what_is_not_found_is_looked_for_where_it_is_listed(cli, arguments, path, hint):
+    cli.api.on("POST", path, problem(404, "not_found", "no such thing", suggestions=[hint]))
+    assert cli(*arguments).err == f"error: no such thing\n  try: {hint}\n"

@@ -19,6 +19,7 @@ from tests.support.api import (
     sse,
 )
 
+from frenzy.cli import output
 from frenzy_shared.messages.http import (
     ExplainView,
     JobList,
@@ -180,7 +181,7 @@ def test_wait_that_takes_too_long_is_105(cli):
     ("answer", "code", "says"),
     [
         (
-            problem(404, "not_found", "no job job1"),
+            problem(404, "not_found", "no job job1", suggestions=["list jobs: GET /api/v1/jobs"]),
             102,
             "error: no job job1\n  try: see the jobs: fr",
         ),
@@ -260,11 +261,14 @@ def test_events_as_lines(cli):
     assert json.loads(cli("events", "-f", "job1", "-o", "json").out)["type"].endswith("planned.v1")
 
 
-def test_nodes(cli):
+def test_nodes(cli, monkeypatch):
     cli.api.on("GET", "/nodes", ok(node_list()))
+    assert cli("nodes").err == ""  # programs know what the names mean
+    monkeypatch.setattr(output, "interactive", lambda: True)
     result = cli("nodes")
     assert "1 x emulated-a100-40 (256 MiB)" in result.out
     assert "emulated on the CPU" in result.err
+    assert cli("nodes", "-q").err == ""
     assert "127.0.1.2" in cli("nodes", "-o", "wide").out
 
 

@@ -77,6 +77,8 @@ def test_quotas_change_one_by_one_and_notes_are_said(cli):
         "max_unfinished_jobs": 50,
     }
     assert "vision: it uses 6 x T4, more than the limit of 2" in result.err
+    assert cli("quota", "vision").err == ""  # whoever only looks has read it before
+    assert cli("project", "vision").err == ""
 
 
 def test_clear_takes_everything_away_but_the_weight(cli):

@@ -184,6 +184,10 @@ def test_decisions_that_changed_with_the_version_are_an_error(cli, tmp_path):
     found = cli("admin", "replay", str(file))
     assert found.code == 1
     assert "gone: left alone; recorded: preempt" in found.out
+    assert found.out.endswith("2 of 3 decisions differ\n")
+    assert [line.split()[-2:] for line in found.out.splitlines() if " place: " in line] == [
+        ["left", "alone"]
+    ]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\x00\xff", b'{"recording": 7}'])

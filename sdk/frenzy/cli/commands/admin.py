@@ -21,6 +21,11 @@ admin = typer.Typer(
 
 Apply = Annotated[bool, typer.Option("--apply", help="Put it right, and leave SAFE MODE.")]
 
+Dead = Annotated[
+    list[str] | None,
+    typer.Option("--dead", metavar="NODE", help="It is switched off, I looked; repeatable."),
+]
+
 
 @admin.callback()
 def about() -> None:
@@ -33,13 +38,20 @@ admin.command()(recordings.replay)
 
 
 @admin.command()
-def reconcile(*, apply: Apply = False, output_: Output = Format.TABLE, url: Url = None) -> None:
+def reconcile(
+    *,
+    apply: Apply = False,
+    dead: Dead = None,
+    output_: Output = Format.TABLE,
+    url: Url = None,
+) -> None:
     """Show what a store in SAFE MODE says wrongly, and what would become of it.
 
     Three sources are compared: the store's records, the event history, and what nodes run.
+    A node that is gone for good keeps it from being applied until --dead names it.
     """
     with Client(url) as client:
-        _show(client.admin.reconcile(apply=apply), output_)
+        _show(client.admin.reconcile(apply=apply, dead=dead or ()), output_)
 
 
 @admin.command()

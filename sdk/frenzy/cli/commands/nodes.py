@@ -54,7 +54,8 @@ def list_nodes(
         found = client.nodes()
     chosen = Format.NAME if quiet else output_
     output.write_list(found, chosen, _COLUMNS, wide=_WIDE, name=lambda node: node.id)
-    if any(device.emulated for node in found for device in node.devices):
+    shown = chosen in (Format.TABLE, Format.WIDE) and output.interactive()
+    if shown and any(device.emulated for node in found for device in node.devices):
         output.err().print(Text("kinds named emulated-* are emulated on the CPU", style="dim"))
 
 

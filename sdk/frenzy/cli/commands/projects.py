@@ -61,7 +61,6 @@ def project(
         views = _shown(client, name, lambda settings: {**settings, **changes} if changes else None)
     chosen = Format.NAME if quiet else output_
     output.write_list(views, chosen, _PROJECTS, name=lambda view: view.name)
-    _say_notes(views)
 
 
 def quota(
@@ -96,7 +95,8 @@ def quota(
     with Client(url) as client:
         views = _shown(client, name, change)
     _write_quotas(views, output_)
-    _say_notes(views)
+    if devices or counts or clear:  # whoever only looks has read them before
+        _say_notes(views)
 
 
 def _shown(

@@ -82,15 +82,18 @@ def _show(run: Replay) -> None:
         }
         if changed:
             columns[f"recorded under {run.recorded_policy}"] = [
-                _words(run.recorded[job]) if job in changed and job in run.recorded else "the same"
-                for job in run.decisions
+                _recorded(run, job) if job in changed else "the same" for job in run.decisions
             ]
         console.print(output.table(columns))
     for job in sorted(changed - run.decisions.keys()):
         console.print(Text(f"{job}: left alone; recorded: {_words(run.recorded[job])}"))
-    count = len(run.recorded)
+    count = len({*run.decisions, *run.recorded})
     text = f"{len(changed)} of {count} decisions differ" if changed else "as it was recorded"
     console.print(Text(text, style="yellow" if changed else "green"))
+
+
+def _recorded(run: Replay, job: str) -> str:
+    return _words(run.recorded[job]) if job in run.recorded else "left alone"
 
 
 def _words(decision: Decision) -> str:
