@@ -64,7 +64,12 @@ class Roster:
     def held(self) -> tuple[HeldAttempt, ...]:
         """Return what the control plane should know of."""
         return tuple(
-            HeldAttempt(job=key.job, attempt=key.attempt, phase=folder.journal.phase)
+            HeldAttempt(
+                job=key.job,
+                attempt=key.attempt,
+                phase=folder.journal.phase,
+                devices=tuple(rank.device for rank in folder.journal.order.ranks),
+            )
             for key, folder in self.journal.attempts.items()
             if folder.journal.phase is not AttemptPhase.CLEAN or folder.journal.pending
         )
