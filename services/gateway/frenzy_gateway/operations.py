@@ -14,7 +14,7 @@ from frenzy_gateway.questions import Questions
 from frenzy_shared.clock import Clock, IdSource
 from frenzy_shared.domain.cluster import NodeRecord
 from frenzy_shared.domain.ids import NodeId, is_name
-from frenzy_shared.errors import NotFound, Unavailable
+from frenzy_shared.errors import InvalidState, NotFound, Unavailable
 from frenzy_shared.messages.http import DrainRequest, NodeView
 from frenzy_shared.messages.v1 import Reconciliation
 from frenzy_shared.state.port import Change, StateStore, Status
@@ -53,22 +53,30 @@ class Operations:
         """Requeue what a silent node ran, on the operator's word that nothing runs there.
 
         Raises:
-            InvalidState: the node is not silent.
+            InvalidState: the node is not silent, or nobody judges that: the store is in SAFE MODE.
         """
+        if (await self.state.health()).safe_mode:
+            raise InvalidState(
+                "the store is in SAFE MODE, in which nobody judges which nodes are silent",
+                suggestions=(f"frenzy admin reconcile --apply --dead {node[:80]}",),
+            )
         decide = partial(nodes.confirm_dead_change, by=caller.name)
         return await self._apply(caller, node, "confirmed dead", decide)
 
-    async def reconcile(self, caller: Caller, *, apply: bool) -> Reconciliation:
-        """Show what the store says wrongly in SAFE MODE, or put it right.
+    async def reconcile(
+        self, caller: Caller, *, apply: bool, dead: tuple[str, ...]
+    ) -> Reconciliation:
+        """Show what the store says wrongly in SAFE MODE, or put it right; ``dead`` nodes are off.
 
         Raises:
             Unavailable: no scheduler leads, or what it needs is away.
         """
-        reply = await self.questions.reconciliation(apply=apply)
+        reply = await self.questions.reconciliation(apply=apply, dead=dead, by=caller.name)
         if reply.result is None:
             raise Unavailable(reply.error)
         if reply.result.applied:
-            log.warning("%s put the store right: %d differences", caller.name, reply.result.count)
+            count, gone = reply.result.count, ", ".join(dead) or "none"
+            log.warning("%s put the store right: %d changes; dead: %s", caller.name, count, gone)
         return reply.result
 
     async def record(self, caller: Caller, cycles: int) -> bytes:

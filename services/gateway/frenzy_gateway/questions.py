@@ -92,13 +92,15 @@ class Questions:
             raise Unavailable("no scheduler leads", suggestions=("is frenzy_scheduler running?",))
         return reply
 
-    async def reconciliation(self, *, apply: bool) -> ReconcileReply:
+    async def reconciliation(
+        self, *, apply: bool, dead: tuple[str, ...], by: str
+    ) -> ReconcileReply:
         """Ask the leader what is wrong in the store; the whole event history is read for it.
 
         Raises:
             Unavailable: no scheduler leads, or it took too long.
         """
-        question = ReconcileRequest(apply=apply)
+        question = ReconcileRequest(apply=apply, dead=dead, by=by)
         payload = await self.bus.request(
             subjects.SCHEDULER_RECONCILE, question.encode(), timeout_s=_RECONCILE_S
         )

@@ -7,7 +7,9 @@ from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
+from frenzy_scheduler.core.liveness import Watch
 from frenzy_scheduler.core.recovery import (
+    Given,
     JobRepair,
     Limits,
     NodeRepair,
@@ -22,7 +24,8 @@ from frenzy_scheduler.nodes import node_event
 from frenzy_scheduler.safemode import Mark, SafeMode
 from frenzy_shared.bus.port import Bus, Message
 from frenzy_shared.clock import Clock, IdSource
-from frenzy_shared.domain.cluster import NodeRecord, NodeState, fence_timer
+from frenzy_shared.domain.cluster import NodeRecord, NodeState, dead_timer, fence_timer
+from frenzy_shared.domain.ids import NodeId
 from frenzy_shared.domain.job import JobRecord
 from frenzy_shared.errors import FrenzyError, Unavailable
 from frenzy_shared.messages import subjects
@@ -41,6 +44,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _SHOWN: Final = 500  # differences in an answer
+_AT_ONCE_S: Final = 0.001
 _BATCH: Final = 50  # records in one call: the store does nothing else meanwhile
 
 
@@ -56,6 +60,7 @@ class Recovery:
     documents: Documents
     leadership: Leadership
     safe_mode: SafeMode
+    watch: Watch
     fence_after_s: float  # the nodes' limit with its margin
     forgotten_after_s: float  # how long finished jobs are kept
 
@@ -65,15 +70,20 @@ class Recovery:
             return None
         try:
             request = ReconcileRequest.decode(message.payload)
-            result = await self.reconcile(apply=request.apply)
+            dead = frozenset(NodeId(name) for name in request.dead)
+            given = Given(dead=dead, by=request.by or "an administrator")
+            result = await self.reconcile(apply=request.apply, given=given)
         except ValidationError as error:
             return ReconcileReply(error=f"not a request: {error}").encode()
         except FrenzyError as error:
             return ReconcileReply(error=error.message).encode()
         return ReconcileReply(result=result).encode()
 
-    async def reconcile(self, *, apply: bool) -> Reconciliation:
+    async def reconcile(self, *, apply: bool, given: Given) -> Reconciliation:
         """Return what differs; with ``apply`` put it right and leave SAFE MODE.
+
+        A node is taken for dead on an administrator's word, and only after this leader has not
+        heard from it for as long as makes a node SUSPECT.
 
         Raises:
             Unavailable: the store or the bus is, or another replica leads now. Ask again.
@@ -91,18 +101,33 @@ class Recovery:
                 hold_until_ms=now_ms + round(self.fence_after_s * 1000),
                 forgotten_before_ms=now_ms - round(self.forgotten_after_s * 1000),
             ),
+            given=given,
         )
         shown = _describe(found, self.safe_mode.why)
+        if why := self._disbelieved(given, found) or (_still_silent(found) if apply else ""):
+            return shown.model_copy(update={"refused": why})
         if not apply:
             return shown
-        if found.silent:
-            names = ", ".join(found.silent)
-            why = f"{names} did not say yet what runs there: wait, or confirm that it is dead"
-            return shown.model_copy(update={"refused": why})
-        await self._apply(found, past)
+        await self._apply(found, past, given)
         return shown.model_copy(update={"applied": True, "safe_mode": ""})
 
-    async def _apply(self, found: Repairs, past: Past) -> None:
+    def _disbelieved(self, given: Given, found: Repairs) -> str:
+        """Say which node cannot be taken for dead, and why; "" when all can."""
+        now = self.clock.monotonic()
+        known = {repair.record.id for repair in found.nodes}
+        for name in sorted(given.dead):
+            if name not in known:
+                return f"no node is called {name}: see frenzy nodes"
+            silent_s = self.watch.silent_s(name, now)
+            if silent_s < self.watch.suspect_after_s:
+                left_s = self.watch.suspect_after_s - silent_s
+                return (
+                    f"{name} may be alive: this leader has missed it for {silent_s:.0f} s only; "
+                    f"ask again in {left_s:.0f} s"
+                )
+        return ""
+
+    async def _apply(self, found: Repairs, past: Past, given: Given) -> None:
         here, lease = await self.keeper.history(), self.leadership.proof
         mark = past.mark or Mark(gen=here.gen, number=here.posted)
         posted = max(here.posted, mark.number)
@@ -116,7 +141,7 @@ class Recovery:
         leave = Leave(
             lease=lease,
             owners=found.owners,
-            timers=await self._timers(found),
+            timers=await self._timers(found, given),
         )
         _check(await self.keeper.leave_safe_mode(f"leave:{self.ids.new_id()}", leave))
         log.warning("the store was put right: %d jobs, %d nodes", len(found.jobs), len(nodes))
@@ -127,9 +152,11 @@ class Recovery:
     async def _restore(self, restore: Restore) -> None:
         _check(await self.keeper.restore(f"restore:{self.ids.new_id()}", restore))
 
-    async def _timers(self, found: Repairs) -> tuple[Timer, ...]:
+    async def _timers(self, found: Repairs, given: Given) -> tuple[Timer, ...]:
         timers = [
-            Timer(id=fence_timer(repair.record), after_s=self.fence_after_s)
+            Timer(id=dead_timer(repair.record), after_s=_AT_ONCE_S)
+            if repair.record.id in given.dead
+            else Timer(id=fence_timer(repair.record), after_s=self.fence_after_s)
             for repair in found.nodes
             if repair.record.state is NodeState.LOST
         ]
@@ -137,6 +164,16 @@ class Recovery:
             rules = await self.documents.rules(repair.record)
             timers += timers_of(repair.record, rules, self.clock.now_ms())
         return tuple(timers)
+
+
+def _still_silent(found: Repairs) -> str:
+    if not found.silent:
+        return ""
+    dead = " ".join(f"--dead {name}" for name in found.silent)
+    return (
+        f"{', '.join(found.silent)} did not say yet what runs there: wait, "
+        f"or if switched off: frenzy admin reconcile --apply {dead}"
+    )
 
 
 def _describe(found: Repairs, why: str) -> Reconciliation:
@@ -184,7 +221,9 @@ def _node_shown(node: NodeRecord) -> str:
 def _differs(repair: NodeRepair) -> bool:
     """Tell whether a node's record says something wrong; that all must beat again is no news."""
     before, after = repair.present, repair.record
-    return before is None or (before.epoch, before.drain) != (after.epoch, after.drain)
+    if before is None or (before.epoch, before.drain) != (after.epoch, after.drain):
+        return True
+    return after.state is NodeState.LOST and before.state is not NodeState.LOST
 
 
 def _shown(record: JobRecord | None) -> str:

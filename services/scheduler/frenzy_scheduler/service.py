@@ -291,6 +291,7 @@ class Scheduler:
             documents=documents,
             leadership=self.leadership,
             safe_mode=self._safe_mode,
+            watch=self._watch,
             fence_after_s=settings.fence_after_s + settings.fence_margin_s,
             forgotten_after_s=settings.retention_s,
         )
@@ -360,6 +361,8 @@ class Scheduler:
     async def _look_at_nodes(self) -> None:
         if self._in_charge:
             await self._silence.look()
+        elif self.leadership.held:
+            self._silence.listen()
 
     async def _report(self) -> None:
         if self.leadership.held:

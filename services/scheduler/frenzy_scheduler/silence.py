@@ -59,6 +59,14 @@ class Silence:
             if node.state is NodeState.LOST:
                 await self._stop_jobs(node)
 
+    def listen(self) -> None:
+        """Judge nobody, but go on to know for how long each node was surely silent."""
+        now = self.clock.monotonic()
+        if self.bus.connected:
+            self.watch.attend(now)
+        else:
+            self.watch.restart(now)
+
     async def fence(self, name: NodeId, epoch: int) -> None:
         """Give up a lost node's devices, now that its ranks are surely dead; clear the timer."""
         await self._give_up(name, epoch, f"fence:{name}:{epoch}", confirmed=False)

@@ -262,9 +262,14 @@ class RecordReply(Wire):
 
 
 class ReconcileRequest(Wire):
-    """Ask the leader what differs between the store, its history and the nodes, in SAFE MODE."""
+    """Ask the leader what differs between the store, its history and the nodes, in SAFE MODE.
+
+    ``dead`` nodes are switched off, on the word of the administrator ``by``.
+    """
 
     apply: bool = False
+    dead: tuple[str, ...] = ()
+    by: str = ""
 
 
 class Difference(Wire):

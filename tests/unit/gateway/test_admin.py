@@ -20,19 +20,30 @@ async def test_in_safe_mode_nothing_is_accepted_and_readiness_says_why(gateway):
         assert check["detail"] == "nothing starts or changes: the store is an old copy"
 
 
+async def test_in_safe_mode_a_death_is_confirmed_with_the_repair(gateway):
+    await gateway.store.enter_safe_mode("the store is an old copy")
+    async with await gateway.client() as client:
+        answer = await client.post("/api/v1/nodes/n1:confirm-dead")
+    assert answer.status_code == 409
+    assert answer.json()["suggestions"] == ["frenzy admin reconcile --apply --dead n1"]
+
+
 async def test_the_leader_is_asked(gateway):
     asked = []
 
     async def leader(message):
-        asked.append(ReconcileRequest.decode(message.payload).apply)
-        return ReconcileReply(result=Reconciliation(count=3, applied=asked[-1])).encode()
+        request = ReconcileRequest.decode(message.payload)
+        assert request.by
+        asked.append((request.apply, request.dead))
+        return ReconcileReply(result=Reconciliation(count=3, applied=request.apply)).encode()
 
     await gateway.bus.serve(subjects.SCHEDULER_RECONCILE, leader)
     async with await gateway.client() as client:
         assert (await client.post("/api/v1/admin/reconcile")).json()["count"] == 3
         answer = await client.post("/api/v1/admin/reconcile?apply=true")
         assert answer.json()["applied"]
-    assert asked == [False, True]
+        await client.post("/api/v1/admin/reconcile?apply=true&dead=n1&dead=n2")
+    assert asked == [(False, ()), (True, ()), (True, ("n1", "n2"))]
 
 
 async def test_what_the_leader_could_not_do_is_told(gateway):

@@ -11,7 +11,13 @@ from frenzy_shared.domain.cluster import NodeState
 from frenzy_shared.domain.job import StopReason
 from frenzy_shared.errors import SafeMode
 from frenzy_shared.messages import subjects
-from frenzy_shared.messages.v1 import EvidenceKind, Phase, ReconcileReply, ReconcileRequest
+from frenzy_shared.messages.v1 import (
+    AttemptPhase,
+    EvidenceKind,
+    Phase,
+    ReconcileReply,
+    ReconcileRequest,
+)
 from frenzy_shared.state.tables import Tables
 
 
@@ -46,8 +52,8 @@ async def beat_all(bench: Bench) -> None:
         assert not (await agent.beat()).fenced
 
 
-async def reconcile(bench: Bench, *, apply: bool = False):
-    request = ReconcileRequest(apply=apply).encode()
+async def reconcile(bench: Bench, *, apply: bool = False, dead: tuple[str, ...] = ()):
+    request = ReconcileRequest(apply=apply, dead=dead, by="ann").encode()
     reply = await bench.bus.request(subjects.SCHEDULER_RECONCILE, request, timeout_s=5)
     answer = ReconcileReply.decode(reply)
     assert not answer.error
@@ -280,6 +286,67 @@ async def test_nothing_is_put_right_while_a_node_is_silent(bench):
     assert "n2 did not say yet" in result.refused
     await bench.agents["n2"].beat()
     assert (await reconcile(bench, apply=True)).applied
+
+
+async def test_a_node_that_is_gone_is_given_up_on_an_administrators_word(bench):
+    for name in ("n1", "n2"):
+        await bench.node(name)
+    await run(bench, "j1")
+    (gone,) = (await bench.job("j1")).placement.nodes
+    (left,) = {"n1", "n2"} - {gone}
+    await bench.turn()
+    await restore(bench, None)
+    await bench.agents[left].beat()
+    refused = (await reconcile(bench, apply=True)).refused
+    assert f"frenzy admin reconcile --apply --dead {gone}" in refused
+    await bench.pass_time(60, beating=[left], step_s=1)
+    shown = await reconcile(bench, dead=(gone,))
+    assert (shown.applied, shown.silent, shown.refused) == (False, (), "")
+    assert f"node:{gone}" in {difference.entity for difference in shown.differences}
+    assert (await reconcile(bench, apply=True, dead=(gone,))).applied
+    node = await bench.store.node(gone)
+    assert (node.state, node.reason) == (NodeState.LOST, "confirmed dead by ann")
+    await bench.pass_time(5, beating=[left])
+    record = await bench.job("j1")
+    assert (record.state, record.reason, record.owned_devices) == ("QUEUED", "NodeLost", 0)
+    assert (await bench.store.node(left)).state is NodeState.UP
+    owners = (await bench.store.cluster()).owners
+    assert [owner for key, owner in owners.items() if key.startswith(gone)] == [""]
+
+
+async def test_a_node_that_was_heard_lately_is_not_taken_for_dead(bench):
+    for name in ("n1", "n2"):
+        await bench.node(name)
+    await bench.turn()
+    await restore(bench, None)
+    await bench.pass_time(60, beating=["n1", "n2"], step_s=1)
+    for dead, why in (("n2", "n2 may be alive"), ("n9", "no node is called n9")):
+        for apply in (False, True):
+            result = await reconcile(bench, apply=apply, dead=(dead,))
+            assert (result.applied, why in result.refused) == (False, True)
+    assert bench.scheduler._safe_mode.why
+
+
+async def test_what_the_leader_could_not_hear_is_no_silence(bench):
+    for name in ("n1", "n2"):
+        await bench.node(name)
+    await bench.turn()
+    await restore(bench, None)
+    await bench.pass_time(60, beating=["n1"], step_s=1)
+    bench.clock.advance(600)  # the leader was frozen
+    await bench.turn()
+    assert "n2 may be alive" in (await reconcile(bench, apply=True, dead=("n2",))).refused
+
+
+async def test_a_node_that_died_after_it_spoke_holds_nothing(bench):
+    agent = await bench.node("n1")
+    await bench.turn()
+    await restore(bench, None)
+    agent.held = {("ghost", 7): AttemptPhase.STARTED}
+    await agent.beat()
+    await bench.pass_time(60, step_s=1)
+    assert (await reconcile(bench, apply=True, dead=("n1",))).applied
+    assert set((await bench.store.cluster()).owners.values()) == {""}
 
 
 async def test_without_safe_mode_there_is_nothing_to_put_right(bench):

@@ -13,10 +13,17 @@ JSON: Final = "application/json"
 
 @router.post("/admin/reconcile")
 async def reconcile(
-    service: Service, caller: ClusterAdmin, *, apply: bool = False
+    service: Service,
+    caller: ClusterAdmin,
+    *,
+    apply: bool = False,
+    dead: Annotated[tuple[str, ...], Query(max_length=1000)] = (),
 ) -> v1.Reconciliation:
-    """Show what the store says wrongly in SAFE MODE; with ``apply`` put it right and leave it."""
-    return await service.operations.reconcile(caller, apply=apply)
+    """Show what the store says wrongly in SAFE MODE; with ``apply`` put it right and leave it.
+
+    ``dead`` names silent nodes that are switched off: what they ran starts elsewhere.
+    """
+    return await service.operations.reconcile(caller, apply=apply, dead=dead)
 
 
 @router.post("/admin/record", response_class=Response, responses={200: {"content": {JSON: {}}}})

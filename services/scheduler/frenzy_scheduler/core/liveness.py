@@ -69,6 +69,12 @@ class Watch:
         """Return for how long a node has surely been silent."""
         return now - max(self._heard.get(node, self.since), self.since)
 
+    def attend(self, now: float) -> None:
+        """Note that the observer is awake; after a gap that is too long it begins anew."""
+        if now - self._looked > self.frozen_after_s:
+            self.restart(now)
+        self._looked = now
+
     def judge(self, nodes: Iterable[NodeRecord], now: float) -> Judged:
         """Return which nodes to call suspect or lost.
 
@@ -77,9 +83,7 @@ class Watch:
         it hears most of them again it watches anew: they do not all come back in one moment, and
         the last must not be lost for having been among the silent.
         """
-        if now - self._looked > self.frozen_after_s:
-            self.restart(now)
-        self._looked = now
+        self.attend(now)
         watched = [node for node in nodes if node.state in _WATCHED]
         silent = [(node, self.silent_s(node.id, now)) for node in watched]
         lost = [pair for pair in silent if pair[1] >= self.lost_after_s]

@@ -76,6 +76,17 @@ class Repairs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What an administrator says: ``dead`` nodes are switched off, nothing runs there; who."""
+
+    dead: frozenset[NodeId] = frozenset()
+    by: str = "an administrator"
+
+
+NOTHING_GIVEN: Final = Given()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """``hold_until_ms``: when whatever nodes still run has surely ended, in wall-clock time.
 
@@ -99,14 +110,16 @@ def repairs(
     owners: Mapping[str, str],
     inventories: Iterable[Inventory],
     limits: Limits,
+    *,
+    given: Given = NOTHING_GIVEN,
 ) -> Repairs:
     """Return what makes the store say what is true; ``owners`` are the store's present ones."""
     told = {inventory.node: inventory for inventory in inventories}
-    nodes = _newest_nodes(past, present, told)
+    nodes = _newest_nodes(past, present, told, given)
     books = _Books(jobs=_newest_jobs(past, present, limits), owners=_free(nodes.values(), owners))
     _own(books)
     for inventory in told.values():
-        for held in inventory.held:
+        for held in () if inventory.node in given.dead else inventory.held:
             _account_for(books, held, limits)
     return Repairs(
         jobs=tuple(_job_repairs(books.jobs, past, present)),
@@ -153,7 +166,7 @@ def _newest_jobs(past: Witness, present: Witness, limits: Limits) -> dict[JobId,
 
 
 def _newest_nodes(
-    past: Witness, present: Witness, told: Mapping[NodeId, Inventory]
+    past: Witness, present: Witness, told: Mapping[NodeId, Inventory], given: Given
 ) -> dict[NodeId, NodeRecord]:
     """Return all nodes; one that is not lost must prove itself again before it gets work."""
     found: dict[NodeId, NodeRecord] = {}
@@ -161,7 +174,9 @@ def _newest_nodes(
         known = [w.nodes[name] for w in (past, present) if name in w.nodes]
         newest = max(known, key=lambda record: record.version)
         inventory = told.get(name)
-        lost = newest.state is NodeState.LOST and inventory is None
+        dead = name in given.dead
+        lost = dead or (newest.state is NodeState.LOST and inventory is None)
+        why = f"confirmed dead by {given.by}" if dead else newest.reason
         found[name] = replace(
             newest,
             version=newest.version + 1,
@@ -170,7 +185,7 @@ def _newest_nodes(
             ),
             devices=inventory.devices if inventory else newest.devices,
             state=NodeState.LOST if lost else NodeState.SUSPECT,
-            reason=newest.reason if lost else _RECOVERED,
+            reason=why if lost else _RECOVERED,
         )
     return found
 
