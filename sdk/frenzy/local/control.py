@@ -11,7 +11,7 @@ from typing import Final
 from frenzy import config
 from frenzy.local import credentials, servers
 from frenzy.local.doors import LOOPBACK
-from frenzy.local.files import write_json
+from frenzy.local.files import read_json, write_json
 from frenzy.local.layout import Layout
 from frenzy.local.options import Options
 from frenzy.local.ports import require_free
@@ -36,6 +36,12 @@ class StartFailed(FrenzyError):
 def running(layout: Layout) -> Status | None:
     """Return the status of a living supervisor; ``None`` when there is none."""
     return Status.read(layout.status) if held(layout.lock) else None
+
+
+def last_options(layout: Layout) -> Options | None:
+    """Return what the present or last `up` was asked for; None when there was none."""
+    stored = read_json(layout.options)
+    return None if stored is None else Options.from_json(stored)
 
 
 def prepare(layout: Layout, options: Options) -> None:

@@ -22,7 +22,7 @@ from frenzy.local.files import read_json, write_json
 from frenzy.local.servers import child_environment
 from frenzy_shared.auth import EnrolmentToken, fingerprint, parse_enrolment_token
 from frenzy_shared.bus import keys
-from frenzy_shared.errors import Forbidden, Misconfigured
+from frenzy_shared.errors import Forbidden, InvalidState, Misconfigured
 from frenzy_shared.files import write_private
 from frenzy_shared.messages.http import EnrolRequest, EnrolView
 
@@ -88,7 +88,7 @@ def join(folder: NodeFolder, url: str, text: str, node: str) -> Membership:
     Raises:
         Misconfigured: the URL is not https, or the server is not the one that made the token.
         Forbidden: the token is not valid (any more).
-        InvalidState: the name belongs to another node.
+        InvalidState: the name, or this machine's key, belongs to another node.
         Unreachable: no server answers.
     """
     token = parse_enrolment_token(text.strip())
@@ -106,7 +106,11 @@ def join(folder: NodeFolder, url: str, text: str, node: str) -> Membership:
     base = url.rstrip("/")
     authority = _trusted_authority(base, token)
     request = EnrolRequest(token=token.text, node=node, public_key=keys.load_or_make(folder.key))
-    answer = _enrol(base, request, authority)
+    try:
+        answer = _enrol(base, request, authority)
+    except InvalidState as error:
+        still = (f"this machine's key is {folder.key}", "the token was not used up: use it again")
+        raise InvalidState(error.message, suggestions=(*error.suggestions, *still)) from None
     member = Membership(
         node=answer.node, url=base, nats_url=answer.nats_url, blobs_token=answer.token
     )

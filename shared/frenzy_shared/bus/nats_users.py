@@ -172,9 +172,16 @@ def users_block(identities: Sequence[Identity]) -> str:
 
 def _with(users: _Users, more: Sequence[Identity]) -> tuple[Identity, ...]:
     kept = {(one.role, one.name): one for one in (*users.identities, *more)}
-    keys = [one.public_key for one in kept.values()]
-    if len(set(keys)) != len(keys):
-        raise InvalidState("this key belongs to another identity", suggestions=("make a new one",))
+    owners: dict[str, Identity] = {}
+    for one in kept.values():
+        other = owners.setdefault(one.public_key, one)
+        if other is not one:
+            raise InvalidState(
+                f"the key of {one.role} {one.name} already belongs to {other.role} {other.name}",
+                suggestions=(
+                    "a second node on a machine has a folder and key of its own: --data DIR",
+                ),
+            )
     return tuple(kept.values())
 
 

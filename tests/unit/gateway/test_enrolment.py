@@ -89,11 +89,15 @@ async def test_a_name_that_is_taken_needs_a_token_that_names_it(enrolment, key, 
     assert key not in enrolment.users.configuration.read_text()
 
 
-async def test_a_key_belongs_to_one_identity(enrolment, key):
+async def test_a_key_belongs_to_one_identity_and_its_refusal_does_not_use_the_token_up(
+    enrolment, key, tmp_path
+):
     enrolment.users.put(Identity(role=BusRole.SCHEDULER, public_key=key))
     made = enrolment.invite(NodeTokenRequest())
-    with pytest.raises(InvalidState, match="another identity"):
+    with pytest.raises(InvalidState, match="already belongs to"):
         await enrolment.enrol(EnrolRequest(token=made.token, node="n1", public_key=key))
+    other = load_or_make(tmp_path / "other.nk")
+    await enrolment.enrol(EnrolRequest(token=made.token, node="n1", public_key=other))
 
 
 async def test_a_revoked_node_is_gone_from_the_bus_and_its_token_is_void(enrolment, key):

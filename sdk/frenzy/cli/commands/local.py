@@ -3,6 +3,8 @@
 import asyncio
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -12,7 +14,7 @@ from frenzy.cli import output
 from frenzy.cli.options import Format, Output, Quiet
 from frenzy.client import Client
 from frenzy.exchange import Retry
-from frenzy.local import control
+from frenzy.local import again, control
 from frenzy.local.drain import attempts_alive
 from frenzy.local.layout import Layout, default_layout
 from frenzy.local.options import (
@@ -70,7 +72,7 @@ def up(
     """Start everything on this machine.
 
     Servers, services and this machine's agent run in the background; no root, no Docker. Data is
-    kept below $XDG_DATA_HOME/frenzy. A second `up` says what runs.
+    kept below $XDG_DATA_HOME/frenzy. A second `up` says what runs, and refuses other options.
     """
     layout = default_layout()
     layout.create()
@@ -78,22 +80,26 @@ def up(
         if not ours:
             raise Unavailable("another `frenzy up` is starting it right now")
         status, supervisor = control.running(layout), None
+        asked = Options(
+            port=port,
+            listen=parse_listen(listen),
+            bus_port=bus_port,
+            nodes={} if emulated is None else parse_emulated(emulated),
+            replicas=parse_replicas(replicas),
+            settings=parse_settings(set_ or ()),
+        )
+        last = control.last_options(layout)
         if status is None:
-            options = Options(
-                port=port,
-                listen=parse_listen(listen),
-                bus_port=bus_port,
-                nodes=parse_emulated(emulated) if emulated is not None else default_nodes(),
-                replicas=parse_replicas(replicas),
-                settings=parse_settings(set_ or ()),
-            )
-            control.prepare(layout, options)
+            control.prepare(layout, replace(asked, nodes=asked.nodes or default_nodes()))
+            _warn_of_left_behind(again.left_behind(layout, asked, last))
             if not detach:
                 _foreground(layout)
                 return
             supervisor = control.start(layout)
         elif status.phase is Phase.STOPPING:
             raise Unavailable("it is stopping; try again when `frenzy down` is done")
+        elif last is not None:
+            again.require_same(asked, last, status.url)
         already = status is not None and status.phase is Phase.READY
         status = _wait_ready(layout, supervisor, quiet=quiet)
     control.remember_server(layout, status.url)
@@ -120,6 +126,15 @@ def down(
         if stopped and keep_jobs:
             nodes = (layout.root / "nodes").glob("*")
             sys.stderr.write(f"{len(attempts_alive(nodes))} attempts go on; next: frenzy up\n")
+
+
+def _warn_of_left_behind(nodes: Sequence[str]) -> None:
+    if nodes:
+        text = (
+            f"WARNING: nodes that have joined cannot reach this: {', '.join(nodes)}. The last up "
+            "listened for them, this one does not: give --listen ADDRESS each time"
+        )
+        output.err().print(Text(text, style="bold yellow"))
 
 
 def _wait_ready(

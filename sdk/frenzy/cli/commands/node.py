@@ -12,11 +12,15 @@ from frenzy.cli.options import Format, NoInput, Output, Quiet, Url
 from frenzy.client import Client
 from frenzy.local import joining
 from frenzy.local.layout import default_layout
-from frenzy.local.options import device_list, host_name
+from frenzy.local.options import device_list, has_nvidia_gpus, host_name
 from frenzy_shared.errors import Misconfigured
 from frenzy_shared.units import parse_duration_s
 
 _TOKEN = "FRENZY_NODE_TOKEN"  # noqa: S105 - the variable's name
+_NO_GPU = (
+    "no NVIDIA GPU was found: this node has nothing to run jobs on (frenzy doctor says why);\n"
+    "  to try it out with an emulated one: --emulated emulated-a100:1:1GiB:1.0"
+)
 
 node = typer.Typer(
     rich_markup_mode=None,
@@ -163,6 +167,8 @@ def _run(
     checkpoints: Path | None,
     address: str,
 ) -> None:
+    if not devices and not has_nvidia_gpus():
+        output.err().print(_NO_GPU, markup=False, highlight=False)
     settings = {
         "FRENZY_EMULATED_DEVICES": devices,
         "FRENZY_CHECKPOINTS_DIR": str(checkpoints.absolute()) if checkpoints else "",
