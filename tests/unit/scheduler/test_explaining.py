@@ -18,6 +18,7 @@ from frenzy_shared.messages.v1 import (
     TelemetryBatch,
     TrainingPoint,
 )
+from frenzy_shared.state.port import Change
 
 ONE = a_plan("p1", "rtx", 1, 1.0)  # MARP says 1000 s
 
@@ -67,6 +68,24 @@ async def test_a_waiting_job_hears_when_it_starts_and_ends_and_after_whom():
         first = await ask(bench, "first")
         assert first.eta.start is None
         assert after(bench, 400) < first.eta.end.p50 < after(bench, 800)
+
+
+async def test_a_job_of_a_draining_node_hears_why_it_waits_instead_of_a_time():
+    async with Bench(policy="frenzy") as bench:
+        for name in ("n1", "n2"):
+            await bench.node(name)
+        node = await bench.store.node("n2")
+        patch = {"drain": "drained by ann", "state": "DRAINING", "reason": "drained by ann"}
+        change = Change(entity="node:n2", expect_version=node.version, patch=patch)
+        assert (await bench.store.apply("drain", change)).ok
+        await bench.queue("pinned", ONE, max_steps=100, resources={"nodes": ["n2"]})
+        await bench.turn()
+        reply = await ask(bench, "pinned")
+        assert (reply.state, reply.reason, reply.eta) == ("QUEUED", "WaitingForNodes", None)
+        assert "the nodes that it may use have 0" in reply.message
+        (way,) = (way for way in reply.would_start if way.what == "node")
+        assert "if node n2 (DRAINING" in way.text
+        assert reply.basis.reaches is None
 
 
 async def test_measured_steps_make_a_running_jobs_end_precise():

@@ -4,16 +4,19 @@ from dataclasses import replace
 from math import inf
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.questions import NOON, a_question, running_on
 from tests.support.simulation import a_plan, waiting
 
 from frenzy_scheduler.core.admission import Ledger
-from frenzy_scheduler.core.forecast import Assumptions, Band, Blur, band, forecast
+from frenzy_scheduler.core.forecast import USUAL, Assumptions, Band, Blur, band, bands, forecast
 from frenzy_scheduler.core.future import Arrivals, Budget, Future, Present, Window
 from frenzy_scheduler.core.luck import Luck
 from frenzy_shared.domain.placement import Unplaceable
 
 ONE, TWO = a_plan("p1", "rtx", 1, 1.0), a_plan("p2", "rtx", 2, 1.0)
+TIMES = st.floats(min_value=0, max_value=1e7)
 EXACT = Blur(0.0)
 SURE = Assumptions(
     sigma=0.0,
@@ -97,8 +100,18 @@ def test_no_time_is_given_where_nobody_can_know():
     stranger = replace(stranger, placement=replace(stranger.placement, plan="gone"))
     queue = [blocked, waiting("none", 3), waiting("never", 4, a_plan("p9", "rtx", 9, 1.0))]
     found = forecast(present({"n": {"rtx": 1}}, queue, [stranger]), assumptions=SURE)
-    assert set(found.etas) == {"never"}
-    assert found.etas["never"].start == Band(p50_s=None, p90_s=None)
+    assert set(found.etas) == set()
+
+
+@pytest.mark.parametrize("policy", ["has", "frenzy"])
+def test_no_time_is_given_where_a_node_must_come_back_and_others_keep_theirs(policy):
+    """``pinned`` may use only a node that is draining, so that it is not in the snapshot."""
+    pinned = replace(waiting("pinned", 1, ONE, steps=10), nodes=frozenset({"draining"}))
+    free = waiting("free", 2, ONE, steps=100)
+    found = forecast(present({"n": {"rtx": 1}}, [pinned, free], policy=policy), assumptions=SURE)
+    assert set(found.etas) == {"free"}
+    assert found.etas["free"].end.p50_s == 100.0
+    assert found.cut_off_s is None
 
 
 def test_a_back_off_is_waited_for():
@@ -166,6 +179,27 @@ def test_a_band_interpolates_and_infinity_is_none():
     assert band([10.0, 20.0, inf], EXACT) == Band(p50_s=20.0, p90_s=None)
     assert band([100.0], Blur(0.3)).p90_s > 130
     assert band([100.0], Blur(0.0, delay=1.5)).p50_s == 150.0
+
+
+@given(
+    futures=st.lists(st.tuples(TIMES, TIMES), min_size=1, max_size=16),
+    lost=st.integers(min_value=0, max_value=3),
+)
+def test_no_job_is_done_before_it_starts(futures, lost):
+    """Whatever futures say, and however differently starts and ends are moved."""
+    starts = [start for start, _ in futures] + [inf] * lost
+    ends = [start + takes for start, takes in futures] + [inf] * lost
+    eta = bands(starts, ends, USUAL.elastic_start, USUAL.elastic_end)
+    for start, end in ((eta.start.p50_s, eta.end.p50_s), (eta.start.p90_s, eta.end.p90_s)):
+        assert end is None or (start is not None and 0 <= start <= end)
+
+
+def test_a_start_keeps_what_its_future_takes_from_the_end():
+    """Starts would move from 500 to 900 s, ends from 540 s to 729 s: 40 s before it starts."""
+    eta = bands([500.0], [540.0], Blur(0.0, delay=1.8), Blur(0.0, delay=1.35))
+    assert (eta.start.p50_s, eta.end.p50_s) == pytest.approx((689.0, 729.0))
+    early = bands([100.0], [540.0], Blur(0.0, delay=1.8), Blur(0.0, delay=1.35))
+    assert (early.start.p50_s, early.end.p50_s) == pytest.approx((180.0, 729.0))
 
 
 def test_arrivals_far_away_come_in_bulk_and_take_as_much_of_the_cluster():

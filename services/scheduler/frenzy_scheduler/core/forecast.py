@@ -37,7 +37,8 @@ class Assumptions:
     measured yet; ``early_end_share`` the share of jobs that end before their last step.
     Every outcome gets a ``Blur``, for what few futures leave out: ``steady``; ``measured`` where a
     job runs at a measured speed and is not stopped; under a policy that stops and resizes jobs,
-    where futures come out too early, one for starts and two for ends.
+    where futures come out too early, one for starts and two for ends. A start is never moved
+    beyond its end's own move: from there to the end it keeps what its future takes.
     At most ``futures`` are run; they may look at ``work`` jobs in all (200 ms or so on one
     core), and each at no more than its part of ``least_futures``.
     """
@@ -89,8 +90,8 @@ class Forecast:
 def forecast(present: Present, *, seed: int = 0, assumptions: Assumptions = USUAL) -> Forecast:
     """Return when the present's jobs start and end.
 
-    Jobs are missing of which nobody can know: without a plan, blocked, or running with one that
-    is not known any more.
+    Jobs are missing of which nobody can know: without a plan for the nodes that are there,
+    blocked, or running with a plan that is not known any more.
     """
     runs = _runs(present, seed, assumptions)
     etas: dict[JobId, Eta] = {}
@@ -102,19 +103,30 @@ def forecast(present: Present, *, seed: int = 0, assumptions: Assumptions = USUA
     at_start = assumptions.elastic_start if present.preemptive else steady
     at_end = assumptions.elastic_end if present.preemptive else steady
     for queued in present.queue:
-        if queued.plans and queued.blocked is None:
+        if present.can_start(queued):
             starts = [run.starts.get(queued.id, inf) for run in runs]
-            ends = _ends(runs, queued.id)
-            etas[queued.id] = Eta(start=band(starts, at_start), end=band(ends, at_end))
+            etas[queued.id] = bands(starts, _ends(runs, queued.id), at_start, at_end)
     cut_offs = [run.cut_off_s for run in runs if run.cut_off_s is not None]
     return Forecast(etas=etas, futures=len(runs), cut_off_s=min(cut_offs, default=None))
 
 
+def bands(starts_s: Sequence[float], ends_s: Sequence[float], at_start: Blur, at_end: Blur) -> Eta:
+    """Return when a waiting job starts and ends; ``starts_s[i]`` and ``ends_s[i]`` are of a future.
+
+    Each start is held against the end that is blurred alike: no quantile of starts is later than
+    the same of ends.
+    """
+    held = [
+        min(start, max(end - (end_s - start_s), 0.0)) if end < inf else start
+        for start_s, end_s in zip(starts_s, ends_s, strict=True)
+        for start, end in zip(_cloud(start_s, at_start), _cloud(end_s, at_end), strict=True)
+    ]
+    return Eta(start=_band(held), end=band(ends_s, at_end))
+
+
 def band(times_s: Sequence[float], blur: Blur) -> Band:
     """Return the median and the 90th percentile of a few outcomes, each blurred."""
-    factors = [blur.delay * exp(blur.spread * z) for z in _CLOUD]
-    cloud = sorted(seconds * factor for seconds in times_s for factor in factors)
-    return Band(p50_s=_quantile(cloud, 0.5), p90_s=_quantile(cloud, 0.9))
+    return _band([moved for seconds in times_s for moved in _cloud(seconds, blur)])
 
 
 def _runs(present: Present, seed: int, assumptions: Assumptions) -> list[Future]:
@@ -148,6 +160,15 @@ def _of_running(job: RunningJob, present: Present, assumptions: Assumptions) -> 
     if present.preemptive:
         return assumptions.elastic_running
     return assumptions.steady if job.progress.step_s is None else assumptions.measured
+
+
+def _cloud(seconds: float, blur: Blur) -> list[float]:
+    return [seconds * blur.delay * exp(blur.spread * z) for z in _CLOUD]
+
+
+def _band(cloud: Sequence[float]) -> Band:
+    ordered = sorted(cloud)
+    return Band(p50_s=_quantile(ordered, 0.5), p90_s=_quantile(ordered, 0.9))
 
 
 def _ends(runs: Sequence[Future], job: JobId) -> list[float]:

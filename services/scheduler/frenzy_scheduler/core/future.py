@@ -84,6 +84,16 @@ class Present:
         """Tell whether a job that runs may be stopped."""
         return isinstance(self.policy, Allocator) and self.policy.preemptive
 
+    def can_start(self, job: QueuedJob) -> bool:
+        """Tell whether a job could start on the nodes that are there, once they are idle.
+
+        Nobody knows when another job's end, or a node that is away, lets it.
+        """
+        if job.blocked is not None:
+            return False
+        there = self.snapshot.within(job.nodes)
+        return any(there.most_for(plan) >= plan.device_count for plan in job.plans)
+
 
 @dataclass(slots=True)
 class Budget:
@@ -169,7 +179,7 @@ class Future:
                     self._open.add(running.id)
         for queued in present.queue:
             self._waiting[queued.id] = Voyage(queued, self._luck, present.now_ms)
-            if queued.plans and queued.blocked is None:
+            if present.can_start(queued):
                 self._open.add(queued.id)
             if queued.not_before_ms > present.now_ms:
                 self._add((queued.not_before_ms - present.now_ms) / 1000, _Kind.LOOK)

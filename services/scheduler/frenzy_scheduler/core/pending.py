@@ -87,7 +87,7 @@ def _miss(plan: ResourcePlan, snapshot: Snapshot, pinned: str) -> _Miss:
     total, idle = snapshot.total(kind), snapshot.idle(kind)
     where = " on one node" if plan.single_node else ""
     wants = f"plan {plan.id} needs {need} x {kind}{where}"
-    most = snapshot.largest_node(kind) if plan.single_node else total
+    most = snapshot.most_for(plan)
     if most < need:
         have = (
             f"the nodes that it may use have {most}" if pinned else f"nodes that are up have {most}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from frenzy_shared.domain.cluster import ClusterSnapshot, Device, NodeRecord, NodeState
 from frenzy_shared.domain.ids import DeviceId, NodeId
 from frenzy_shared.domain.placement import DeviceRef
+from frenzy_shared.domain.plan import ResourcePlan
 
 
 @dataclass(slots=True)
@@ -86,6 +87,10 @@ class Snapshot:
         """Return how many healthy devices of a kind the best equipped node has."""
         index = self._kinds.get(kind)
         return index.largest_node if index else 0
+
+    def most_for(self, plan: ResourcePlan) -> int:
+        """Return how many devices a plan could get if all were idle."""
+        return self.largest_node(plan.kind) if plan.single_node else self.total(plan.kind)
 
     def most_idle(self, kind: str) -> int:
         """Return the largest number of idle devices of a kind on one node."""
