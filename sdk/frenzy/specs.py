@@ -17,6 +17,7 @@ from frenzy import catalogue
 from frenzy_shared.errors import FieldProblem, InvalidModelConfig, InvalidSpec
 from frenzy_shared.messages import estimate
 from frenzy_shared.messages import spec as wire
+from frenzy_shared.messages.wording import invalid_spec
 from frenzy_shared.messages.yaml import load_yaml
 
 _PATH_FIELDS: Final = ("data", "tokenizer", "workdir")
@@ -102,7 +103,7 @@ def exact(
     try:
         checked = estimate.Overrides.model_validate(changes)
     except ValidationError as error:
-        raise wire.invalid_spec(error, estimate.Overrides) from None
+        raise invalid_spec(error, estimate.Overrides) from None
     return read(source).preview(), checked
 
 

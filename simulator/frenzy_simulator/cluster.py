@@ -11,6 +11,7 @@ from frenzy_shared.catalog.gpus import GpuModel, all_gpus, find_gpu
 from frenzy_shared.domain.cluster import Device, NodeRecord, NodeState
 from frenzy_shared.domain.ids import DeviceId, NodeId
 from frenzy_shared.messages.base import Wire
+from frenzy_shared.messages.wording import plain_words
 from frenzy_shared.units import parse_bytes
 from frenzy_simulator.errors import InvalidCluster
 
@@ -63,7 +64,7 @@ def parse_cluster(data: Any) -> tuple[NodeRecord, ...]:  # noqa: ANN401 - whatev
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise InvalidCluster(
-            f"cluster: {where}: {first['msg']}",
+            f"cluster: {where}: {plain_words(first)}",
             suggestions=["write for example: nodes: [{kind: T4, gpus: 4, count: 6}]"],
         ) from error
     total = sum(group.gpus * group.count for group in groups)

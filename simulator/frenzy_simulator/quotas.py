@@ -8,7 +8,7 @@ from frenzy_shared.domain.ids import ProjectName, is_name
 from frenzy_shared.domain.project import Project
 from frenzy_shared.errors import InvalidSpec
 from frenzy_shared.messages.projects import ProjectSettings
-from frenzy_shared.messages.spec import invalid_spec
+from frenzy_shared.messages.wording import invalid_spec
 from frenzy_shared.messages.yaml import load_yaml
 from frenzy_simulator.errors import InvalidScenario
 

@@ -1,10 +1,10 @@
 """Job arrays: one specification, many jobs."""
 
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from frenzy_shared.messages.base import Wire
+from frenzy_shared.messages.base import TextOrMapping, Wire
 
 MAX_JOBS: Final = 1000
 LABEL: Final = "array"  # on every job of an array: the array's id
@@ -25,9 +25,7 @@ class Array(Wire):
     count: Count | None = None
     """So many jobs, with the indices 0, 1, 2, ..."""
     values: (
-        Annotated[
-            tuple[str | dict[str, Any], ...], Field(min_length=1, max_length=MAX_JOBS, strict=False)
-        ]
+        Annotated[tuple[TextOrMapping, ...], Field(min_length=1, max_length=MAX_JOBS, strict=False)]
         | None
     ) = None
     """A job for each: a text, for `{value}`; or keys of the job file that are different in it,

@@ -1,8 +1,20 @@
 """How wire models are written and read: strict writers, lenient readers."""
 
-from typing import Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+
+def _text_or_mapping(value: Any) -> Any:  # noqa: ANN401 - whatever a document holds
+    """Refuse all else in one sentence: of a union pydantic tells each member's own complaint."""
+    if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
+        raise ValueError("must be text, or a mapping whose keys are text")
+    if not isinstance(value, str | dict):
+        raise ValueError("must be text, or a mapping of keys to values")  # noqa: TRY004 - pydantic's
+    return value
+
+
+TextOrMapping = Annotated[str | dict[str, Any], BeforeValidator(_text_or_mapping)]
 
 
 class Wire(BaseModel):

@@ -24,7 +24,7 @@ from frenzy_shared.catalog.gpus import GB, TERA, GpuModel, OwnGpu
 from frenzy_shared.catalog.models import architecture_from_config
 from frenzy_shared.errors import FieldProblem, InvalidModelConfig, InvalidSpec
 from frenzy_shared.messages.base import Wire
-from frenzy_shared.messages.spec import invalid_spec
+from frenzy_shared.messages.wording import invalid_spec
 from frenzy_shared.messages.yaml import load_yaml
 from frenzy_shared.units import parse_bytes
 

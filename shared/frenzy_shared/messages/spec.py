@@ -1,7 +1,6 @@
 """The job specification: what a user writes. Flat, snake_case, unknown keys refused."""
 
-import difflib
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -9,9 +8,10 @@ from frenzy_shared.domain.continuation import Elasticity
 from frenzy_shared.domain.eligibility import NodePins
 from frenzy_shared.domain.ids import is_name
 from frenzy_shared.domain.plan import ActivationCheckpointing, Precision
-from frenzy_shared.errors import FieldProblem, InvalidSpec
+from frenzy_shared.errors import InvalidSpec
 from frenzy_shared.messages.arrays import Array
-from frenzy_shared.messages.base import Wire
+from frenzy_shared.messages.base import TextOrMapping, Wire
+from frenzy_shared.messages.wording import invalid_spec
 from frenzy_shared.units import parse_bytes, parse_duration_s
 
 Size = Annotated[int, Field(ge=1, le=2**31 - 1)]
@@ -170,7 +170,7 @@ class JobSpec(_Section):
     """Version of this format."""
     name: str | None = None
     """1-63 characters of a-z, 0-9 and "-". Without it: the name of the model."""
-    model: str | dict[str, Any] | None = None
+    model: TextOrMapping | None = None
     """A preset, the path of a Hugging Face `config.json`, or its contents as a mapping."""
     method: Literal["full", "lora"] = "full"
     """What is trained: all weights, or low-rank adapters beside frozen ones."""
@@ -344,16 +344,7 @@ def parse_spec(document: object) -> JobSpec:
     try:
         return JobSpec.model_validate(document)
     except ValidationError as error:
-        raise invalid_spec(error) from None
-
-
-def invalid_spec(error: ValidationError, kind: type[Wire] = JobSpec) -> InvalidSpec:
-    """Turn pydantic's errors about a ``kind`` into ours: pointers, plain words, suggestions."""
-    problems = tuple(_problem(detail, kind) for detail in error.errors())
-    first = problems[0]
-    where = first.pointer.lstrip("/").replace("/", ".") or "specification"
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return InvalidSpec(f"{where}: {first.detail}{more}", problems=problems)
+        raise invalid_spec(error, JobSpec) from None
 
 
 def check_reference(text: str) -> None:
@@ -401,28 +392,3 @@ def _is_env_name(name: str) -> bool:
         and name.upper() == name
         and (name.replace("_", "a").isalnum() and not name[0].isdigit())
     )
-
-
-def _problem(detail: Any, kind: type[Wire]) -> FieldProblem:  # noqa: ANN401 - pydantic's ErrorDetails
-    location = [str(part) for part in detail["loc"]]
-    pointer = "".join(f"/{part}" for part in location)
-    if detail["type"] == "extra_forbidden":
-        return FieldProblem(pointer=pointer, detail=_unknown_key(location, kind))
-    message = str(detail["msg"]).removeprefix("Value error, ")
-    if detail["type"] == "missing":
-        message = "is required"
-    elif detail.get("input") is not None and not isinstance(detail["input"], dict | list):
-        message = f"{message} (got {detail['input']!r:.80})"
-    return FieldProblem(pointer=pointer, detail=message)
-
-
-def _unknown_key(location: list[str], model: Any) -> str:  # noqa: ANN401 - a class of Wire
-    for part in location[:-1]:
-        if part not in model.model_fields:
-            continue  # a key of a mapping
-        annotation = model.model_fields[part].annotation
-        options = [annotation, *getattr(annotation, "__args__", ())]
-        model = next(o for o in options if isinstance(o, type) and issubclass(o, Wire))
-    close = difflib.get_close_matches(location[-1], model.model_fields, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(model.model_fields)}"
-    return f"unknown key {location[-1]!r}; {hint}"

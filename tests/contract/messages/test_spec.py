@@ -188,6 +188,54 @@ def test_what_is_no_mapping_is_refused(document: object) -> None:
         parse_spec(document)
 
 
+@pytest.mark.parametrize(
+    ("changes", "pointer", "words"),
+    [
+        ({"array": {"values": [5]}}, "/array/values/0", "must be text, or a mapping"),
+        ({"array": {"values": ["a", None]}}, "/array/values/1", "must be text, or a mapping"),
+        ({"array": {"values": [["a"]]}}, "/array/values/0", "must be text, or a mapping"),
+        ({"array": {"values": [{5: 1}]}}, "/array/values/0", "a mapping whose keys are text"),
+        ({"array": {"values": "abc"}}, "/array/values", "must be a list (got 'abc')"),
+        ({"array": {"values": []}}, "/array/values", "must have at least 1 item (has 0)"),
+        ({"array": {"values": ["a"] * 1001}}, "/array/values", "at most 1000 items (has 1001)"),
+        ({"array": 5}, "/array", "must be a mapping of keys to values (got 5)"),
+        ({"array": {"count": "3"}}, "/array/count", "must be a whole number (got '3')"),
+        ({"depends_on": "nope"}, "/depends_on", "must be a list (got 'nope')"),
+        ({"depends_on": None}, "/depends_on", "must be a list (got null)"),
+        ({"depends_on": {"a": 1}}, "/depends_on", "must be a list (got a mapping)"),
+        ({"depends_on": [5]}, "/depends_on/0", "must be text (got 5)"),
+        ({"resources": {"kinds": "T4"}}, "/resources/kinds", "must be a list (got 'T4')"),
+        ({"resources": []}, "/resources", "must be a mapping of keys to values (got a list)"),
+        ({"model": 5}, "/model", "must be text, or a mapping of keys to values (got 5)"),
+        ({"model": {5: 1}}, "/model", "a mapping whose keys are text"),
+        ({"labels": {5: "x"}}, "/labels/5", "keys must be text (got 5)"),
+        ({"labels": {"a/b~": 5}}, "/labels/a~1b~0", "must be text (got 5)"),
+        ({"epochs": "many"}, "/epochs", "must be a number (got 'many')"),
+        ({"checkpoint": {"resume": 1}}, "/checkpoint/resume", "must be true or false (got 1)"),
+        ({"seed": True}, "/seed", "must be a whole number (got true)"),
+        ({"seed": -1}, "/seed", "must be greater than or equal to 0 (got -1)"),
+        ({"attention": "x"}, "/attention", "must be 'eager' or 'sdpa' (got 'x')"),
+        ({"env": {"A": "x" * 9000}}, "/env/A", "must have at most 8192 characters"),
+    ],
+)
+def test_wrong_values_are_told_in_plain_words_once(
+    changes: dict[str, Any], pointer: str, words: str
+) -> None:
+    [problem] = refusal(**changes).problems
+    assert problem.pointer == pointer
+    assert words in problem.detail
+
+
+def test_a_secret_that_is_no_text_is_not_repeated() -> None:
+    error = refusal(secrets={"TOKEN": 271828})
+    assert error.problems[0].detail == "must be text"
+    assert "271828" not in error.message
+
+
+def test_a_key_without_end_is_not_echoed_whole() -> None:
+    assert len(refusal(**{"x" * 100_000: 1}).message) < 2000
+
+
 def test_every_problem_is_reported_at_once() -> None:
     error = refusal(global_batch_size=0, seed=-1, nonsense=1)
     assert {p.pointer for p in error.problems} == {"/global_batch_size", "/seed", "/nonsense"}

@@ -49,12 +49,12 @@ async def test_an_estimate_is_the_one_that_marp_makes(admin, asked):
     [
         ({"overrides": {"zero": 3}}, "/overrides/zero", "did you mean 'zero_stage'"),
         ({"overrides": {"zero_stage": 4}}, "/overrides/zero_stage", "less than or equal to 3"),
-        ({"overrides": {"gpus": "2"}}, "/overrides/gpus", "integer"),
+        ({"overrides": {"gpus": "2"}}, "/overrides/gpus", "whole number"),
         ({"overrides": {"precision": "int8"}}, "/overrides/precision", "bf16"),
         ({"spec": {"model": "gpt2", "global_batch_size": 8}}, "/spec", "model and data"),
         ({"spec": {**BODY["spec"], "modle": 1}}, "/spec/modle", "did you mean 'model'"),
         ({"graphics": "A100"}, "/graphics", "unknown key"),
-        ({"gpu": 5}, "/gpu", "string"),
+        ({"gpu": 5}, "/gpu", "text"),
     ],
 )
 async def test_wrong_fields_are_named(admin, asked, change, pointer, text):

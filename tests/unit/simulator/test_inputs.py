@@ -31,8 +31,8 @@ def test_a_cluster_has_the_catalogues_memory_unless_the_file_says_otherwise():
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        ({"nodes": []}, "cluster: nodes: List should have at least 1 item"),
-        ({}, "cluster: nodes: Field required"),
+        ({"nodes": []}, "cluster: nodes: must have at least 1 item (has 0)"),
+        ({}, "cluster: nodes: is required"),
         (None, "cluster: the file"),
         ([1], "cluster: the file"),
         ({"nodes": [{"kind": "T4", "gpus": 0}]}, "cluster: nodes.0.gpus: "),

@@ -11,7 +11,7 @@ from frenzy.cli import output
 from frenzy.cli.options import Format, Output, Quiet, Url
 from frenzy.client import Client
 from frenzy_shared.messages.projects import ProjectSettings, ProjectView
-from frenzy_shared.messages.spec import invalid_spec
+from frenzy_shared.messages.wording import invalid_spec
 
 Settings = dict[str, Any]  # of a project, as JSON
 

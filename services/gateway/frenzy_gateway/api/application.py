@@ -37,6 +37,7 @@ from frenzy_shared.messages import http
 from frenzy_shared.messages.estimate import EstimateRequest
 from frenzy_shared.messages.projects import ProjectSettings
 from frenzy_shared.messages.spec import JobSpec
+from frenzy_shared.messages.wording import plain_words, pointer_to
 from frenzy_shared.telemetry import Telemetry
 
 _ROUTERS = (
@@ -125,8 +126,8 @@ async def _bad_parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class
     problems = tuple(
         FieldProblem(
-            pointer="/" + "/".join(str(part) for part in detail["loc"][1:]),
-            detail=f"{detail['msg']} (got {detail.get('input')!r:.80})",
+            pointer=pointer_to(*detail["loc"][1:]),
+            detail=plain_words(detail),
         )
         for detail in error.errors()
     )

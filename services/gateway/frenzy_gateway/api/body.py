@@ -14,7 +14,8 @@ from frenzy_gateway.problems import RequestTimeout, UnsupportedMediaType
 from frenzy_shared.errors import FieldProblem, InvalidSpec, PayloadTooLarge
 from frenzy_shared.messages.base import Wire
 from frenzy_shared.messages.estimate import EstimateRequest
-from frenzy_shared.messages.spec import JobSpec, invalid_spec, parse_spec
+from frenzy_shared.messages.spec import JobSpec, parse_spec
+from frenzy_shared.messages.wording import invalid_spec, pointer_to
 from frenzy_shared.units import MIB
 
 _DISCARD_BYTES: Final = 16 * MIB
@@ -43,7 +44,7 @@ async def read_model(request: Request, kind: type[W]) -> W:
     if unknown:
         known = ", ".join(kind.model_fields)
         problems = tuple(
-            FieldProblem(pointer=f"/{name}", detail=f"unknown key; known: {known}")
+            FieldProblem(pointer=pointer_to(name), detail=f"unknown key; known: {known}")
             for name in sorted(unknown)
         )
         raise InvalidSpec(f"unknown keys: {', '.join(sorted(unknown))}", problems=problems)
