@@ -49,6 +49,13 @@ def test_a_silent_node_keeps_it_from_being_applied(cli):
     assert (result.code, why in result.err) == (1, True)
 
 
+def test_a_silent_node_is_named_before_anything_is_applied(cli):
+    answer(cli, FOUND.model_copy(update={"silent": ("n2",)}))
+    result = cli("admin", "reconcile")
+    assert result.code == 0
+    assert "wait, or if switched off: --dead n2" in result.err
+
+
 def test_without_safe_mode_there_is_nothing_to_do(cli):
     answer(cli, Reconciliation())
     result = cli("admin", "reconcile", "-o", "json")

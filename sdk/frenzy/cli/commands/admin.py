@@ -92,7 +92,10 @@ def _words(result: Reconciliation) -> list[str]:
     lines = [f"SAFE MODE: {result.safe_mode}", f"{result.count} differences"]
     if len(result.differences) < result.count:
         lines.append(f"only the first {len(result.differences)} are shown")
-    lines += [f"node {node} did not say yet what runs there" for node in result.silent]
+    lines += [
+        f"node {node} did not say yet what runs there: wait, or if switched off: --dead {node}"
+        for node in result.silent
+    ]
     if result.refused:
         lines.append(f"not applied: {result.refused}")
     else:
