@@ -19,6 +19,7 @@ from frenzy_shared.domain.plan import (
     PlanSet,
     RefusedPlan,
     ResourcePlan,
+    SpeedEstimate,
 )
 from frenzy_shared.messages.http import JobView, NodeView
 from frenzy_shared.units import format_bytes, format_duration
@@ -171,12 +172,18 @@ def plan_block(plan: ResourcePlan, capacity_bytes: int | None) -> RenderableType
     speed = plan.speed
     rows.add_row(
         "time",
-        f"about {duration(speed.total_s)}, {speed.tokens_per_s:,.0f} tokens/s, "
+        f"about {run_time(speed)}, {speed.tokens_per_s:,.0f} tokens/s, "
         f"{speed.device_hours:.3g} GPU-hours",
     )
     if plan.why:
         rows.add_row("why", Text(printable(plan.why)))
     return rows
+
+
+def run_time(speed: SpeedEstimate) -> str:
+    """Render how long a job runs; of one whose length nobody knows, so many steps."""
+    of = f" per {speed.nominal_steps:,} steps" if speed.nominal_steps else ""
+    return duration(speed.total_s) + of
 
 
 def provenance(memory: MemoryEstimate) -> str:
@@ -258,7 +265,7 @@ def _plan_table(found: Sequence[ResourcePlan], *, wide: bool) -> Table:
             "plan": [plan_title(plan) for plan in found],
             "peak": [format_bytes(plan.memory.allocated.expected) for plan in found],
             **risk,
-            "time": [duration(plan.speed.total_s) for plan in found],
+            "time": [run_time(plan.speed) for plan in found],
             "why": [plan.why for plan in found],
         }
     )

@@ -192,3 +192,4 @@ class TrainingSetup:
     pins: Pins
     weight_decay: float = 0.0
     gradient_clipping: float | None = 1.0  # None: gradients are not clipped
+    own_loss: bool = False  # a script computes it, in a way that is taken to be the usual one

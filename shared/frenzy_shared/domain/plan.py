@@ -101,6 +101,8 @@ class SpeedEstimate:
     """Predicted speed of one plan. ``parts_s`` split ``step_s`` (compute, optimizer, ...).
 
     ``correction`` is the factor on all of them that ``runs`` finished attempts taught.
+    ``nominal_steps``: ``total_s`` and what follows from it are of so many steps, because nobody
+    knows how long the job is; 0: they are of the whole job.
     """
 
     step_s: float
@@ -112,6 +114,7 @@ class SpeedEstimate:
     parts_s: tuple[tuple[str, float], ...] = ()
     correction: float = 1.0
     runs: int = 0
+    nominal_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

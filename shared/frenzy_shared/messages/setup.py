@@ -47,6 +47,7 @@ def training_setup(spec: JobSpec) -> TrainingSetup:
         pins=pins_of(spec),
         weight_decay=spec.weight_decay,
         gradient_clipping=spec.gradient_clipping,
+        own_loss=spec.entrypoint is not None,
     )
 
 
@@ -108,12 +109,5 @@ def pins_of(spec: JobSpec) -> Pins:
         pipeline=resources.pipeline,
         precision=spec.precision,
         activation_checkpointing=spec.gradient_checkpointing,
-        loss=_loss(spec),
+        loss=None if spec.loss == "auto" else Loss(spec.loss),
     )
-
-
-def _loss(spec: JobSpec) -> Loss | None:
-    """Return the pinned loss; a script has its own, which is taken to be the usual one."""
-    if spec.loss == "auto":
-        return None if spec.entrypoint is None else Loss.FULL
-    return Loss(spec.loss)

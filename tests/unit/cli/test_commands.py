@@ -104,6 +104,16 @@ def test_plan_does_not_name_a_first_plan_where_the_scheduler_has_none(cli, job_f
     assert ("scheduler" in shown) is bool(says)
 
 
+def test_plan_invents_no_time_for_a_job_of_unknown_length(cli, job_file):
+    of_1000 = replace(plan(), speed=replace(plan().speed, nominal_steps=1000, total_s=90.0))
+    cli.api.on("POST", "/plans", ok(plans(of_1000, replace(of_1000, id="other"))))
+    cli.api.on("GET", "/nodes", ok(node_list()))
+    shown = cli("plan", "-f", job_file).out
+    assert shown.count("per 1,000 steps") == 2
+    cli.api.on("POST", "/plans", ok(plans(plan())))
+    assert "steps" not in cli("plan", "-f", job_file).out
+
+
 def test_plan_as_json_is_the_plan_set(planned, job_file):
     result = planned("plan", "-f", job_file, "-o", "json")
     assert json.loads(result.out)["plans"][0]["parallelism"]["zero_stage"] == 2

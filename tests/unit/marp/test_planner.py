@@ -310,3 +310,23 @@ def test_deepspeed_accepts_every_configuration():
 def test_memory_units_are_bytes():
     plan = plan_job(setup(model="gpt2-tiny"), [SMALL]).plans[0]
     assert MIB < plan.memory.allocated.expected < SMALL.memory_bytes
+
+
+def test_a_script_pins_no_loss_by_itself_and_gets_the_usual_one():
+    script = {"entrypoint": {"script": "train.py"}, "workdir": "node:/code"}
+    kind = emulated("large", 4096)
+    plans = plan_job(setup(**script), [kind]).plans
+    assert {(plan.parallelism.loss, plan.pinned) for plan in plans} == {(Loss.FULL, ())}
+    assert "pinned" not in plans[0].why
+    [pinned] = {plan.pinned for plan in plan_job(setup(**script, loss="full"), [kind]).plans}
+    assert pinned == ("loss",)
+
+
+def test_the_time_of_a_run_of_unknown_length_is_said_to_be_of_so_many_steps():
+    kind = emulated("large", 4096)
+    unknown = plan_job(setup(), [kind]).plans[0]
+    known = plan_job(setup(max_steps=1000), [kind]).plans[0]
+    assert (unknown.speed.nominal_steps, known.speed.nominal_steps) == (1000, 0)
+    assert unknown.speed.total_s == known.speed.total_s
+    assert "s for 1000 steps on" in unknown.why
+    assert "steps" not in known.why

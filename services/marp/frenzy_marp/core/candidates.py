@@ -123,12 +123,14 @@ def parallelism(
 def losses(setup: TrainingSetup, pins: Pins) -> tuple[Loss, ...]:
     """Return the ways to compute the loss, the usual one first.
 
-    In chunks where that leaves less than all logits, and what lies between projection and loss
-    is known.
+    In chunks where that leaves less than all logits, what lies between projection and loss is
+    known, and Frenzy computes it.
     """
     model, length = setup.model, setup.sequence_length
     if pins.loss is not None:
         return (pins.loss,)
+    if setup.own_loss:
+        return (Loss.FULL,)
     useful = model.chunk_length(length) < length and not model.structure.assumed
     return (Loss.FULL, Loss.CHUNKED) if useful else (Loss.FULL,)
 

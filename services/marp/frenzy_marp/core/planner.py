@@ -33,7 +33,7 @@ from frenzy_marp.core.refusals import (
     unsupported_degrees,
 )
 from frenzy_marp.core.search import Choice, Offer, fits_at_all, front, nearest_miss
-from frenzy_marp.core.speed import estimate_speed
+from frenzy_marp.core.speed import NOMINAL_STEPS, estimate_speed
 from frenzy_shared.catalog.gpus import GpuModel
 from frenzy_shared.domain.cluster import KindSummary, kinds_digest
 from frenzy_shared.domain.ids import PlanId
@@ -273,7 +273,9 @@ def _why(found: _Found, best: _Found, pins: tuple[str, ...], short_of: str) -> s
         notes.append(f"pinned by you: {', '.join(pins)}")
     if short_of:
         notes.append(short_of)
-    text = f"fastest: {mine.total_s:.0f} s on {mine.devices} x {offer.kind.kind}"
+    known = offer.demand.setup.optimizer_steps
+    of = "" if known else f" for {NOMINAL_STEPS} steps"
+    text = f"fastest: {mine.total_s:.0f} s{of} on {mine.devices} x {offer.kind.kind}"
     if found is not best:
         slower = mine.total_s / least.total_s
         hours = slower * mine.devices / least.devices

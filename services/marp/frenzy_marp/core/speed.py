@@ -211,6 +211,7 @@ def estimate_speed(
         parts_s=tuple(zip(_PARTS, parts_s, strict=True)),
         correction=correction.factor,
         runs=correction.runs,
+        nominal_steps=0 if setup.optimizer_steps else NOMINAL_STEPS,
     )
 
 
