@@ -43,7 +43,11 @@ def project_view(name: ProjectName, cluster: Cluster) -> ProjectView:
             KindUse(kind=kind, used=use[kind], borrowed=_borrowed(project, kind, use, cluster))
             for kind in sorted(use)
         ),
-        notes=(*_over_limits(project, jobs, use), *_shares(project, cluster)),
+        notes=(
+            *_unheard_of(name, cluster),
+            *_over_limits(project, jobs, use),
+            *_shares(project, cluster),
+        ),
     )
 
 
@@ -58,6 +62,15 @@ def _borrowed(project: Project, kind: str, use: Use, cluster: Cluster) -> int:
     shares = [(own, use[kind]), (project.devices.nominal, sum(use.values()))]
     over = max((used - share for share, used in shares if share is not None), default=use[kind])
     return min(max(over, 0), use[kind])
+
+
+def _unheard_of(name: ProjectName, cluster: Cluster) -> Iterator[str]:
+    """Say when there is nothing to show: the name may be a mistake."""
+    if name not in cluster.names:
+        yield (
+            "nothing was ever set for this project and it has no unfinished jobs: these are the "
+            "defaults that it would begin with"
+        )
 
 
 def _over_limits(project: Project, jobs: Sequence[JobRecord], use: Use) -> Iterator[str]:

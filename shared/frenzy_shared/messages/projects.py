@@ -1,12 +1,14 @@
 """Bodies of the HTTP API about projects: what is decided for them, and what they use."""
 
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from frenzy_shared.domain.ids import ProjectName
 from frenzy_shared.domain.project import DeviceQuota, Project
 from frenzy_shared.messages.base import Wire
+
+_LONGEST_KIND: Final = 100  # names of devices have about 30
 
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 
@@ -36,11 +38,24 @@ class ProjectSettings(Wire):
     submissions; ``max_running_jobs`` lets jobs wait.
     """
 
-    weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    weight: Annotated[float, Field(ge=0.001, le=1000)] = 1.0
     devices: DeviceQuotaBody = DeviceQuotaBody()
     kinds: Annotated[dict[str, DeviceQuotaBody], Field(max_length=64)] = {}  # noqa: RUF012 - pydantic copies defaults
     max_unfinished_jobs: Count | None = None
     max_running_jobs: Count | None = None
+
+    @field_validator("kinds")
+    @classmethod
+    def _names_of_kinds(cls, kinds: dict[str, DeviceQuotaBody]) -> dict[str, DeviceQuotaBody]:
+        for kind in kinds:
+            if not (
+                1 <= len(kind) <= _LONGEST_KIND and kind.isprintable() and kind == kind.strip()
+            ):
+                raise ValueError(
+                    f"a GPU kind's name has 1 to {_LONGEST_KIND} printable characters and no blank "
+                    f"at its ends; this is {kind!r:.80}"
+                )
+        return kinds
 
     def project(self, name: ProjectName) -> Project:
         """Return the project's record."""

@@ -95,7 +95,10 @@ def test_mistakes_are_told_before_anything_is_sent(cli):
         (("quota", "vision", "--limit", "T4=-1"), "'-1' is neither a number nor none"),
         (("quota", "vision", "--max-running-jobs", "x"), "--max-running-jobs"),
         (("quota", "vision", "--nominal", "T4=9"), "nominal (9) is above limit (8)"),
+        (("quota", "vision", "--limit", "all=1", "--limit", "all=2"), "'all' is given twice"),
+        (("quota", "vision", "--nominal", "T4=1", "--nominal", "T4=1"), "'T4' is given twice"),
         (("project", "vision", "--weight", "0"), "weight"),
+        (("project", "vision", "--weight", "1e-308"), "weight"),
     ):
         result = cli(*arguments)
         assert result.code in (1, 2), arguments

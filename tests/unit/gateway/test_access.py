@@ -11,6 +11,19 @@ from frenzy_shared.auth import Role, new_token
 PUBLIC = {"/healthz", "/readyz", "/metrics", "/schemas/job.json", "/openapi.json"}
 # What an administrator of one project may do; all else of administrators is about the cluster.
 OF_A_PROJECT = {("POST", "/api/v1/tokens")}
+# Where a POST reads what is sent.
+WITH_BODY = {
+    f"/api/v1/{path}"
+    for path in (
+        "jobs",
+        "arrays",
+        "plans",
+        "estimates",
+        "tokens",
+        "nodes:token",
+        "nodes/{node}:drain",
+    )
+}
 # Closed here, because this server enrols nobody: the one-time token in the body is what proves.
 ENROLMENT = {"/ca.pem": 404, "/enrol": 415}
 
@@ -107,6 +120,22 @@ async def test_a_nodes_token_opens_blobs_and_nothing_else(gateway, problem):
             elif policy is not None:
                 problem(response, 403, "forbidden")
     assert opened == {("GET", "/api/v1/blobs/{digest}"), ("HEAD", "/api/v1/blobs/{digest}")}
+
+
+async def test_a_body_that_no_one_would_read_is_refused(gateway, admin, problem):
+    refused = set()
+    for method, path, policy in routes(gateway.api):
+        reads = (method == "POST" and path in WITH_BODY) or method in ("HEAD", "PUT")
+        if policy is None or reads:
+            continue
+        answer = await admin.request(method, concrete(path), json={"apply": True})
+        said = problem(answer, 400, "bad_request")["detail"]
+        assert said.startswith("this route takes no body"), path
+        if path.endswith("/reconcile"):
+            assert "query parameters: apply" in said
+        refused.add(path)
+    assert {"/api/v1/admin/reconcile", "/api/v1/jobs/{job}:cancel"} <= refused
+    assert (await admin.post("/api/v1/jobs/nosuchjob:cancel", json={})).status_code == 404
 
 
 @pytest.mark.parametrize(

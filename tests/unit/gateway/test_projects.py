@@ -113,7 +113,12 @@ async def test_only_an_administrator_of_all_projects_sets_quotas(gateway, proble
 @pytest.mark.parametrize(
     ("body", "pointer", "said"),
     [
-        ({"weight": 0}, "/weight", "greater than 0"),
+        ({"weight": 0}, "/weight", "greater than or equal to 0.001"),
+        ({"weight": 1e-308}, "/weight", "greater than or equal to 0.001"),
+        ({"kinds": {"": {"limit": 1}}}, "/kinds", "1 to 100 printable characters"),
+        ({"kinds": {"a\0": {"limit": 1}}}, "/kinds", "1 to 100 printable characters"),
+        ({"kinds": {" T4": {"limit": 1}}}, "/kinds", "no blank"),
+        ({"kinds": {"x" * 100_000: {"limit": 1}}}, "/kinds", "1 to 100 printable characters"),
         ({"weight": "2"}, "/weight", "number"),
         ({"max_running_jobs": -1}, "/max_running_jobs", "greater than or equal to 0"),
         ({"devices": {"nominal": 3, "limit": 2}}, "/devices", "nominal (3) is above limit (2)"),
@@ -126,6 +131,15 @@ async def test_wrong_quotas_are_refused_with_the_field(admin, problem, body, poi
     (error,) = answer["errors"]
     assert error["pointer"] == pointer
     assert said in error["detail"]
+
+
+async def test_a_project_that_nobody_made_is_said_to_have_defaults(admin):
+    shown = (await admin.get(f"{PROJECTS}/nope")).json()
+    assert shown["settings"]["weight"] == 1.0
+    (note,) = shown["notes"]
+    assert note.startswith("nothing was ever set for this project and it has no unfinished jobs")
+    assert (await admin.put(f"{PROJECTS}/nope", json={})).json()["notes"] == []
+    assert (await admin.get(f"{PROJECTS}/nope")).json()["notes"] == []
 
 
 async def test_a_projects_name_is_checked(admin, problem):

@@ -122,10 +122,14 @@ def _with_devices(settings: Settings, changes: list[tuple[str, str]]) -> Setting
     """Return the settings with other quotas on devices; each change is (limit, "T4=8")."""
     devices = dict(settings.get("devices", {}))
     kinds = {kind: dict(quota) for kind, quota in settings.get("kinds", {}).items()}
+    given = set()
     for key, text in changes:
         kind, equals, count = text.rpartition("=")
         if not equals or not kind:
             raise typer.BadParameter(f"{text!r} is not KIND=N", param_hint=f"--{key}")
+        if (key, kind) in given:
+            raise typer.BadParameter(f"{kind!r} is given twice", param_hint=f"--{key}")
+        given.add((key, kind))
         quota = devices if kind == _ALL else kinds.setdefault(kind, {})
         quota[key] = _count(count, key)
     return {**settings, "devices": devices, "kinds": kinds}

@@ -8,13 +8,16 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.security.utils import get_authorization_scheme_param
 
+from frenzy_gateway.api.body import receive
 from frenzy_gateway.callers import Caller
 from frenzy_gateway.problems import openapi_responses
 from frenzy_gateway.service import GatewayService
 from frenzy_shared.auth import ALL_PROJECTS, Role
 from frenzy_shared.errors import BadRequest, Forbidden, Unauthenticated
+from frenzy_shared.units import KIB
 
 SECURITY_SCHEME: Final = "bearer"
+_UNREAD_BYTES: Final = 64 * KIB  # of a body that only a mistake would send
 LABEL: Final = "label."  # a job's label as a query parameter
 
 
@@ -61,6 +64,27 @@ async def only_known_parameters(request: Request) -> None:
             raise BadRequest(f"unknown query parameter {name[:80]!r}; {hint}")
 
 
+async def only_described_bodies(request: Request, service: Service) -> None:
+    """Refuse a body that the route would not read: ``{"apply": true}`` must not be a dry run.
+
+    Raises:
+        BadRequest: naming the query parameters that the route has.
+    """
+    route, headers = request.scope["route"], request.headers
+    announced = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+    if not announced or "requestBody" in (route.openapi_extra or {}):
+        return
+    body = b""
+    async for chunk in receive(request, _UNREAD_BYTES, service.settings.receive_timeout_s):
+        body += chunk
+    if body.strip() not in (b"", b"{}"):
+        known = ", ".join(_query_parameters(route.dependant)) or "none"
+        raise BadRequest(
+            f"this route takes no body; its query parameters: {known}",
+            suggestions=("send the request without a body, parameters in the query",),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Lets callers with at least ``role`` pass.
@@ -100,7 +124,11 @@ def api_router(tag: str) -> APIRouter:
     return APIRouter(
         prefix="/api/v1",
         tags=[tag],
-        dependencies=[Depends(authenticate), Depends(only_known_parameters)],
+        dependencies=[
+            Depends(authenticate),
+            Depends(only_known_parameters),
+            Depends(only_described_bodies),
+        ],
         responses=openapi_responses(),
     )
 
