@@ -172,18 +172,12 @@ def plan_block(plan: ResourcePlan, capacity_bytes: int | None) -> RenderableType
     speed = plan.speed
     rows.add_row(
         "time",
-        f"about {run_time(speed)}, {speed.tokens_per_s:,.0f} tokens/s, "
-        f"{speed.device_hours:.3g} GPU-hours",
+        f"about {duration(speed.total_s)}, {speed.tokens_per_s:,.0f} tokens/s, "
+        f"{speed.device_hours:.3g} GPU-hours{_unknown_length(speed)}",
     )
     if plan.why:
         rows.add_row("why", Text(printable(plan.why)))
     return rows
-
-
-def run_time(speed: SpeedEstimate) -> str:
-    """Render how long a job runs; of one whose length nobody knows, so many steps."""
-    of = f" per {speed.nominal_steps:,} steps" if speed.nominal_steps else ""
-    return duration(speed.total_s) + of
 
 
 def provenance(memory: MemoryEstimate) -> str:
@@ -265,10 +259,15 @@ def _plan_table(found: Sequence[ResourcePlan], *, wide: bool) -> Table:
             "plan": [plan_title(plan) for plan in found],
             "peak": [format_bytes(plan.memory.allocated.expected) for plan in found],
             **risk,
-            "time": [run_time(plan.speed) for plan in found],
+            "time": [duration(plan.speed.total_s) + _unknown_length(plan.speed) for plan in found],
             "why": [plan.why for plan in found],
         }
     )
+
+
+def _unknown_length(speed: SpeedEstimate) -> str:
+    """Say of how many steps a time is, where nobody knows how long the job is."""
+    return f" for {speed.nominal_steps:,} steps" if speed.nominal_steps else ""
 
 
 def _refused_table(refused: Sequence[RefusedPlan]) -> Table:

@@ -55,4 +55,4 @@ def _differences(asked: Options, runs: Options, url: str) -> Iterator[str]:
     for name, value in asked.settings.items():
         now = runs.settings.get(name)
         if value != now:
-            yield f"--set {name}={value} (runs: {'not set' if now is None else now})"
+            yield f"--set {name}={value} (runs: {'its default' if now is None else now})"

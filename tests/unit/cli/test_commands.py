@@ -109,7 +109,7 @@ def test_plan_invents_no_time_for_a_job_of_unknown_length(cli, job_file):
     cli.api.on("POST", "/plans", ok(plans(of_1000, replace(of_1000, id="other"))))
     cli.api.on("GET", "/nodes", ok(node_list()))
     shown = cli("plan", "-f", job_file).out
-    assert shown.count("per 1,000 steps") == 2
+    assert shown.count("for 1,000 steps") == 2
     cli.api.on("POST", "/plans", ok(plans(plan())))
     assert "steps" not in cli("plan", "-f", job_file).out
 

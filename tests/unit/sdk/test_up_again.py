@@ -37,7 +37,7 @@ def test_what_runs_already_may_be_asked_for(asked):
     ("asked", "says"),
     [
         (Options(settings={"FRENZY_POLICY": "has"}), "FRENZY_POLICY=has (runs: frenzy)"),
-        (Options(settings={"FRENZY_LOG_LEVEL": "x"}), "FRENZY_LOG_LEVEL=x (runs: not set)"),
+        (Options(settings={"FRENZY_LOG_LEVEL": "x"}), "FRENZY_LOG_LEVEL=x (runs: its default)"),
         (Options(port=9001), "--port 9001 (runs: 9000)"),
         (Options(listen="10.0.0.5"), "--listen 10.0.0.5 (runs: loopback only)"),
         (Options(bus_port=5000), "--bus-port 5000 (runs: 4222)"),
