@@ -5,11 +5,13 @@ import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from frenzy.local.certificates import Certificate, ensure
 from frenzy.local.layout import Layout
 from frenzy.local.options import Options
+
+if TYPE_CHECKING:
+    from frenzy.local.certificates import Certificate
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -20,7 +22,7 @@ class Doors:
 
     host: str
     bus_port: int
-    certificate: Certificate | None = None
+    certificate: "Certificate | None" = None
 
     @property
     def bus_url(self) -> str:
@@ -74,6 +76,9 @@ def doors_of(layout: Layout, options: Options, free_port: int) -> Doors:
     """
     if not options.listen:
         return Doors(host=LOOPBACK, bus_port=free_port)
+    # `frenzy down` reads this module on a bare client, which has no cryptography.
+    from frenzy.local.certificates import ensure  # noqa: PLC0415 - see above
+
     names = (options.listen, LOOPBACK, "localhost", socket.gethostname())
     certificate = ensure(layout.certificates, names, dt.datetime.now(dt.UTC))
     return Doors(host=options.listen, bus_port=options.bus_port, certificate=certificate)

@@ -3,10 +3,10 @@
 import os
 from pathlib import Path
 from string import Template
+from typing import TYPE_CHECKING
 
 from frenzy import extras
 from frenzy.local.binaries import Server
-from frenzy.local.certificates import Certificate
 from frenzy.local.credentials import STORE_ACCOUNTS, STORE_ADMIN, Credentials
 from frenzy.local.doors import Doors
 from frenzy.local.layout import Layout
@@ -14,6 +14,9 @@ from frenzy_shared.bus.nats_users import UsersFile
 from frenzy_shared.errors import Misconfigured
 from frenzy_shared.files import write_private
 from frenzy_shared.state.server import ACCOUNT_RULES
+
+if TYPE_CHECKING:
+    from frenzy.local.certificates import Certificate
 
 
 def deploy_folder() -> Path:
@@ -71,7 +74,7 @@ def _account(secret: Credentials, name: str, rules: str) -> str:
     return f"user {name} on >{secret.store_password(name)} {rules}"
 
 
-def _tls_block(certificate: Certificate | None) -> str:
+def _tls_block(certificate: "Certificate | None") -> str:
     if certificate is None:
         return "# no TLS: on loopback"
     return (
