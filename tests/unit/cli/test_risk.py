@@ -51,5 +51,5 @@ def test_chances_are_no_more_exact_than_they_can_be(probability, text):
 
 def test_wide_compares_the_risks_of_all_plans():
     found = PlanSet(plans=(learned(7), learned(7, "p2")), refused=(), kinds_digest="x")
-    assert "P(OOM)" in shown(show.plans(found, {}, limit=None))
-    assert "P(OOM)" not in shown(show.plans(found, {}))
+    assert "P(OOM)" in shown(show.plans(found, {}, limit=None, policy=""))
+    assert "P(OOM)" not in shown(show.plans(found, {}, policy=""))

@@ -13,6 +13,7 @@ from frenzy_scheduler.core.cycle import cycle
 from frenzy_scheduler.core.decisions import Hold, Place, Preempt, Resize
 from frenzy_scheduler.core.pending import explain
 from frenzy_scheduler.core.policies import POLICIES, PREEMPTIVE, policy_named
+from frenzy_scheduler.core.policies.frenzy import Frenzy
 from frenzy_shared.domain.job import PendingReason
 from frenzy_shared.domain.project import DeviceQuota, Project
 
@@ -240,3 +241,12 @@ def test_whoever_waits_within_its_share_finds_nothing_idle_or_borrowed(found, qu
                 if name != job.project
             ]
             assert idle + sum(borrowed) < least
+
+
+def test_a_waiting_job_takes_less_where_a_running_one_keeps_its_part_of_the_limit():
+    """Granted the whole limit first, it could not start beside the one that keeps its devices."""
+    quota = DeviceQuota(nominal=4, limit=4)
+    one_limit = Project(name="p", kinds={"rtx": DeviceQuota()}, devices=quota)
+    decisions, _, after, _ = run([one_limit], [("p", 0, 3)], [("p", 0, True)], Frenzy())
+    assert [type(one) for one in decisions] == [Place]
+    assert after["p"] == 4

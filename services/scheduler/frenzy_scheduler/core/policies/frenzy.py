@@ -71,6 +71,7 @@ class Frenzy:
             _hand_out(bids, free, chosen, ledger, turn)
             if turn is Round.OWN:
                 owe(ledger, (job for job in view.queue if job.id not in chosen), view.snapshot)
+        _keep_within_limits(bids, free, chosen, ledger)
         return dict(sorted(chosen.items(), key=lambda item: -item[1].device_count))
 
     def _settled(self, job: RunningJob, now_ms: int) -> bool:
@@ -194,6 +195,11 @@ class _Bid:
             ]
         self.gain = max(self._gains)
 
+    def give_back(self) -> None:
+        """Hold nothing again, and bid anew."""
+        self.held, self._number = None, -1
+        self.renew()
+
     def drop(self) -> None:
         """Forget the plan on top."""
         self._gains[self._gains.index(self.gain)] = 0.0
@@ -246,6 +252,31 @@ def _hand_out(
             heapq.heapreplace(heap, (-bid.gain, number))
         else:
             heapq.heappop(heap)
+
+
+def _keep_within_limits(
+    bids: Sequence[_Bid], free: dict[str, int], chosen: dict[JobId, ResourcePlan], ledger: Ledger
+) -> None:
+    """Offer less to waiting jobs whose project's running ones have kept what those were granted.
+
+    A running job may keep its plan also where a waiting one was granted the project's limit
+    before; that one could not start, although a smaller plan of its might.
+    """
+    over: list[_Bid] = []
+    for bid in () if ledger.free_for_all else bids:
+        held, project = bid.held, bid.job.project
+        if held is None or isinstance(bid.job, RunningJob):
+            continue
+        left = free[held.kind] + held.device_count
+        ledger.charge(project, None, held)
+        if ledger.permits(project, held, Round.ANY, free=left):
+            ledger.charge(project, held)
+            continue
+        free[held.kind] = left
+        del chosen[bid.job.id]
+        bid.give_back()
+        over.append(bid)
+    _hand_out(over, free, chosen, ledger, Round.ANY)
 
 
 def _permitted(bid: _Bid, free: Mapping[str, int], ledger: Ledger, turn: Round) -> bool:

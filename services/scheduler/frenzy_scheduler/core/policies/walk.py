@@ -34,6 +34,8 @@ def walk(view: View, rank: Rank) -> dict[JobId, ResourcePlan]:
                 chosen[job.id] = plan
         if turn is Round.OWN:
             owe(ledger, (job for job in view.queue if job.id not in chosen), view.snapshot)
+    if not ledger.free_for_all:
+        _keep_within_limits(view, [job for job in jobs if job.id in chosen], free, ledger, chosen)
     return chosen
 
 
@@ -57,6 +59,32 @@ def capacity(snapshot: Snapshot, changeable: Iterable[RunningJob]) -> dict[str, 
             if snapshot.has_node(kind, ref.node):
                 free[kind] += 1
     return free
+
+
+def _keep_within_limits(
+    view: View,
+    jobs: list[QueuedJob | RunningJob],
+    free: dict[str, int],
+    ledger: Ledger,
+    chosen: dict[JobId, ResourcePlan],
+) -> None:
+    """Offer less to waiting jobs whose project's running ones have kept what those were granted.
+
+    The last in order first: a running job may keep its plan also where a waiting one was granted
+    the project's limit before; that one could not start, although a smaller plan of its might.
+    """
+    for job in reversed(jobs):
+        if isinstance(job, RunningJob):
+            continue
+        held = chosen.pop(job.id)
+        free[held.kind] += held.device_count
+        ledger.charge(job.project, None, held)
+        kept = ledger.permits(job.project, held, Round.ANY, free=free[held.kind])
+        plan = held if kept else _first(job, view, Round.ANY, free, ledger)
+        if plan is not None:
+            free[plan.kind] -= plan.device_count
+            ledger.charge(job.project, plan)
+            chosen[job.id] = plan
 
 
 def _first(
