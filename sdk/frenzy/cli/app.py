@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from frenzy import extras
 from frenzy.cli import exits
+from frenzy.cli.groups import PLAIN
 from frenzy.cli.hints import hints
 from frenzy_shared.errors import FrenzyError
 
@@ -53,14 +54,6 @@ COMMANDS: Final = {
     ),
     "doctor": ("doctor:doctor", "Check this machine and say what to do about problems."),
     "version": ("cluster:version", "Print versions."),
-}
-
-# Plain help and errors: importing rich would cost a third of the time that --help may take.
-PLAIN: Final[dict[str, Any]] = {
-    "add_completion": False,
-    "rich_markup_mode": None,
-    "pretty_exceptions_enable": False,
-    "context_settings": {"help_option_names": ["-h", "--help"]},
 }
 
 

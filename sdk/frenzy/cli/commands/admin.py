@@ -7,17 +7,13 @@ import typer
 
 from frenzy.cli import exits, output
 from frenzy.cli.commands import deadletters, recordings
+from frenzy.cli.groups import group
 from frenzy.cli.options import Format, Output, Url
 from frenzy.client import Client
 from frenzy_shared.errors import InvalidState
 from frenzy_shared.messages.v1 import Reconciliation
 
-admin = typer.Typer(
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+admin = group()
 
 Apply = Annotated[bool, typer.Option("--apply", help="Put it right, and leave SAFE MODE.")]
 

@@ -8,6 +8,7 @@ import typer
 
 from frenzy.admin import Admin
 from frenzy.cli import output, show
+from frenzy.cli.groups import group
 from frenzy.cli.options import Format, Output, Quiet, Url
 from frenzy.client import Client
 from frenzy_shared.errors import BadRequest
@@ -27,12 +28,7 @@ _WIDE: dict[str, Any] = {
     "excerpt": lambda letter: letter.excerpt,
 }
 
-dlq = typer.Typer(
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+dlq = group()
 
 Letters = Annotated[list[int] | None, typer.Argument(metavar="ID...", help="Letters' ids.")]
 All = Annotated[bool, typer.Option("--all", help="All letters that are there now.")]

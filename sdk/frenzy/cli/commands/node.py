@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from frenzy.cli import output
+from frenzy.cli.groups import group
 from frenzy.cli.options import Format, NoInput, Output, Quiet, Url
 from frenzy.client import Client
 from frenzy.local import joining
@@ -22,12 +23,7 @@ _NO_GPU = (
     "  to try it out with an emulated one: --emulated emulated-a100:1:1GiB:1.0"
 )
 
-node = typer.Typer(
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+node = group()
 
 
 @node.callback()

@@ -8,6 +8,7 @@ import typer
 from rich.text import Text
 
 from frenzy.cli import output, show
+from frenzy.cli.groups import group
 from frenzy.cli.options import Format, Output, Quiet, Url, Yes
 from frenzy.client import Client
 from frenzy.errors import FrenzyError
@@ -31,11 +32,7 @@ _WIDE: dict[str, Any] = {
 }
 _POLL_S: Final = 1.0
 
-nodes = typer.Typer(
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+nodes = group(no_args_is_help=False)
 
 Node = Annotated[str, typer.Argument(metavar="NODE", help="A node's name.")]
 

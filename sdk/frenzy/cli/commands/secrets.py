@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from frenzy.cli import output
+from frenzy.cli.groups import group
 from frenzy.cli.options import Format, NoInput, Output, Quiet, Url
 from frenzy.client import Client
 from frenzy_shared.errors import Misconfigured
@@ -15,12 +16,7 @@ _COLUMNS: Final[dict[str, Any]] = {
     "updated": lambda secret: f"{secret.updated_at:%Y-%m-%d %H:%M} UTC",
 }
 
-secret = typer.Typer(
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+secret = group()
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A secret's name.")]
 Project = Annotated[str, typer.Option("--project", help="The project whose jobs may use it.")]

@@ -7,17 +7,13 @@ from typing import Annotated
 import typer
 
 from frenzy.cli import output
+from frenzy.cli.groups import group
 from frenzy.cli.options import Format, Output, Quiet, Url
 from frenzy.client import Client
 from frenzy_shared.errors import Misconfigured
 from frenzy_shared.units import parse_duration_s
 
-token = typer.Typer(
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+token = group()
 
 
 class Who(StrEnum):
