@@ -56,15 +56,6 @@ def ensure(folder: Path, names: Sequence[str], now: dt.datetime) -> Certificate:
     return found
 
 
-def ends(path: Path) -> dt.datetime:
-    """Return when the first certificate of a PEM file ends, in UTC.
-
-    Raises:
-        Misconfigured: the file holds none.
-    """
-    return _load(path).not_valid_after_utc
-
-
 def _authority(
     path: Path, key_path: Path, now: dt.datetime
 ) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:

@@ -69,20 +69,6 @@ class NodeRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceOwnership:
-    """Who owns a device: nobody (""), ``<job>#<attempt>``, or ``!quarantine:<why>``."""
-
-    node: NodeId
-    device: DeviceId
-    owner: str
-
-    @property
-    def free(self) -> bool:
-        """Tell whether the device can be claimed."""
-        return self.owner == ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSnapshot:
     """Nodes and owners at one moment; the scheduler's only view of the cluster.
 
