@@ -87,8 +87,7 @@ def _gateway(inbox: str) -> Permissions:
             *_reads(EVENTS_STREAM),
             *_reads(LOGS_STREAM),
             *_reads(DLQ_STREAM),
-            # A durable per integration; replaying and dropping what was given up.
-            f"{_API}.CONSUMER.INFO.{EVENTS_STREAM}.*",
+            # Replaying and dropping what was given up.
             f"{_API}.STREAM.MSG.DELETE.{DLQ_STREAM}",
             f"{ROOT}.evt.>",
             f"{ROOT}.evd.>",
@@ -140,7 +139,7 @@ def _node(inbox: str, name: str) -> Permissions:
 
 
 def _integration(inbox: str, name: str, project: str) -> Permissions:
-    """Pull from a durable that the gateway made, and nothing else.
+    """Pull from a durable that an administrator made, and nothing else.
 
     Not even creating a consumer: one with a delivery subject would make the server publish for it.
     """
