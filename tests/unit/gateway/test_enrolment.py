@@ -6,12 +6,21 @@ import pytest
 from tests.support.state import FakeClock
 
 from frenzy_gateway.enrolment import Enrolment
+from frenzy_gateway.settings import GatewaySettings
 from frenzy_shared.auth import Role, check_token, parse_enrolment_token, parse_token
 from frenzy_shared.bus.keys import load_or_make
 from frenzy_shared.bus.nats_permissions import BusRole
 from frenzy_shared.bus.nats_users import Identity, UsersFile
-from frenzy_shared.errors import Forbidden, InvalidSpec, InvalidState, NotFound, Unauthenticated
+from frenzy_shared.errors import (
+    Forbidden,
+    InvalidSpec,
+    InvalidState,
+    Misconfigured,
+    NotFound,
+    Unauthenticated,
+)
 from frenzy_shared.messages.http import EnrolRequest, NodeTokenRequest
+from frenzy_shared.settings import load
 from frenzy_shared.state.memory import MemoryStore
 
 
@@ -160,3 +169,21 @@ def test_a_damaged_file_locks_nobody_out_silently(enrolment):
         enrolment.invite(NodeTokenRequest())
     assert error.value.code == "misconfigured"
     assert path.read_text() == "{}"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.5", "head.example"])
+def test_tokens_do_not_travel_in_the_clear_off_this_machine(monkeypatch, host):
+    monkeypatch.setenv("FRENZY_HTTP_HOST", host)
+    with pytest.raises(Misconfigured, match="must not travel in the clear"):
+        load(GatewaySettings)
+    monkeypatch.setenv("FRENZY_HTTP_PLAIN", "true")
+    assert load(GatewaySettings).http_host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1", "localhost"])
+def test_loopback_needs_no_certificate_but_never_half_a_one(monkeypatch, host):
+    monkeypatch.setenv("FRENZY_HTTP_HOST", host)
+    assert load(GatewaySettings).certificate is None
+    monkeypatch.setenv("FRENZY_HTTP_CERT", "/tmp/chain.pem")
+    with pytest.raises(Misconfigured, match="go together"):
+        load(GatewaySettings)
