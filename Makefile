@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet
 export DS_BUILD_OPS := 0
 
-.PHONY: help setup demo test check bench chaos clean
+.PHONY: help setup demo test long check bench chaos clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ demo: setup ## Run four real training jobs on an emulated mixed cluster and watc
 
 test: setup ## Run the test suite (no GPU, no network, real servers).
 	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
+
+long: setup ## Run the tests that take minutes: whole systems under faults and load.
+	@$(BIN)/python -m pytest -q -m long -n 2 --dist loadfile
 
 check: setup ## Lint, types, import contracts.
 	@$(BIN)/ruff check .
