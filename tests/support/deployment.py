@@ -25,12 +25,14 @@ from frenzy_orchestrator.shim import procfs
 from frenzy_orchestrator.shim.launch import MARKER
 from frenzy_shared.auth import new_token
 from frenzy_shared.bus.nats import NatsBus
+from frenzy_shared.bus.nats_connection import Access
 from frenzy_shared.crashpoints import EXIT_CODE, VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = ("node-a", "node-b", "node-c")
 DEVICES_PER_NODE = 2
 OVER = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
+_TOO_MANY = httpx.codes.TOO_MANY_REQUESTS
 
 # Everything that waits, waits a fraction of its default; relations between limits are kept.
 TIMING = {
@@ -78,7 +80,14 @@ class Service:
 class Deployment:
     """One system on one machine, in folders of its own."""
 
-    def __init__(self, folder: Path, *, schedulers: int = 1, timing: dict[str, str] | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        schedulers: int = 1,
+        timing: dict[str, str] | None = None,
+        bus_host: str = "127.0.0.1",
+    ):
         self.folder = folder
         self.armed = folder / "crashpoints"
         self.records = folder / "records"
@@ -89,9 +98,10 @@ class Deployment:
         self.token = new_token()
         self.url = f"http://127.0.0.1:{port()}"
         self.valkey = ValkeyProcess(folder / "valkey")
-        self.nats = NatsServer(folder / "nats")
+        self.nats = NatsServer(folder / "nats", host=bus_host)
         self.timing = {**TIMING, **(timing or {})}
         self.submissions: list[Submission] = []
+        self.http = httpx.Client()
         self.services = {service.name: service for service in self._services(schedulers)}
         self._ending = threading.Event()
         self._supervisor = threading.Thread(target=self._supervise, daemon=True)
@@ -118,6 +128,7 @@ class Deployment:
             if service.process is not None:
                 service.process.kill()
                 service.process.wait()
+        self.http.close()
         for server in (self.valkey, self.nats):
             with contextlib.suppress(AssertionError, ProcessLookupError):
                 os.kill(server_pid(server), signal.SIGCONT)
@@ -148,6 +159,21 @@ class Deployment:
 
         asyncio.run(make())
 
+    # -- doors: where those who only look come in --------------------------------------------
+
+    @property
+    def bus_access(self) -> Access | str:
+        return self.nats.url
+
+    @property
+    def store_url(self) -> str:
+        return self.valkey.url
+
+    @property
+    def names(self) -> list[str]:
+        """Return the services that can be killed and frozen."""
+        return sorted(self.services)
+
     # -- use ----------------------------------------------------------------------------------
 
     def submit(
@@ -158,13 +184,14 @@ class Deployment:
         seconds: float = 0.3,
         later_seconds: float | None = None,
         within_s: float = 120,
+        env: dict[str, str] | None = None,
         **fields: object,
     ) -> str:
         """Submit until there is an answer, as a client does that keeps its key over retries.
 
         Ranks live for ``seconds``, those of later attempts for ``later_seconds`` if given.
         """
-        times = {"TEST_SECONDS": seconds, "TEST_LATER_SECONDS": later_seconds or seconds}
+        times = {"TEST_SECONDS": str(seconds), "TEST_LATER_SECONDS": str(later_seconds or seconds)}
         spec = {
             "name": key,
             "model": "gpt2-tiny",
@@ -172,7 +199,7 @@ class Deployment:
             "global_batch_size": ranks,
             "entrypoint": {"script": "rank.py"},
             "workdir": f"node:{self.workdir}",
-            "env": {"TEST_RECORDS": str(self.records), **{k: str(v) for k, v in times.items()}},
+            "env": {"TEST_RECORDS": str(self.records), **times, **(env or {})},
             "resources": {"gpus": ranks},
             "retry": {"max_retries": 50},
             "labels": {KEY_LABEL: key},
@@ -329,8 +356,8 @@ class Deployment:
         while True:
             try:
                 url = f"{self.url}/api/v1{path}"
-                answer = httpx.request(verb, url, headers=headers, timeout=10, **options)
-                if answer.status_code < 500:
+                answer = self.http.request(verb, url, headers=headers, timeout=10, **options)
+                if answer.status_code < 500 and answer.status_code != _TOO_MANY:
                     answer.raise_for_status()
                     return answer.json()
                 seen = answer.text

@@ -32,6 +32,7 @@ class NatsServer:
         config: str | None = None,
         authorization: str | None = None,
         tls: str = "",
+        host: str = "127.0.0.1",
     ) -> None:
         """``options`` go on the command line; ``config`` replaces Frenzy's own template.
 
@@ -45,7 +46,7 @@ class NatsServer:
         folder.mkdir(parents=True, exist_ok=True)
         filled = Template(config or CONFIG.read_text()).substitute(
             STORE_DIR=folder / "jetstream",
-            HOST="127.0.0.1",
+            HOST=host,
             PORT=self.port,
             TOKEN=self.token,
             AUTHORIZATION=authorization or f'authorization {{ token: "{self.token}" }}',

@@ -1,5 +1,8 @@
 """A rank that only proves where and when it lived: run as a job's script, standard library only.
 
+With TEST_MEET the ranks of a gang meet first, where their environment says: rank 0 listens at
+MASTER_ADDR:MASTER_PORT, every other one says its number and its address, and hears an answer.
+
 It holds an exclusive lock on its device's file, which is independent of Frenzy's own locks, and
 appends signs of life to a file of its own. Times are CLOCK_BOOTTIME and the wall clock.
 """
@@ -9,9 +12,11 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import sys
 import time
 
+_MEET_S = 20.0
 _TICK_S = 0.05
 _SAVING_TICKS = 8
 _STOPPED = 143  # what a rank says that has saved and left as it was asked to
@@ -36,10 +41,43 @@ def main() -> None:
             contested = True
         about = {"job": plan["job"], "attempt": plan["attempt"], "rank": rank}
         say(file, "start", **about, node=node, device=device, contested=contested)
+        if "TEST_MEET" in os.environ:
+            say(file, "met", peers=meet(rank, int(os.environ["WORLD_SIZE"])))
         seconds = "TEST_SECONDS" if plan["attempt"] == 1 else "TEST_LATER_SECONDS"
         code = live(file, float(os.environ[seconds]))
         say(file, "stop")
     sys.exit(code)
+
+
+def meet(rank: int, size: int) -> dict[int, str]:
+    """Exchange a word with the other ranks; return their addresses, as rank 0 sees them."""
+    where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    if rank != 0:
+        with dial(where) as one, one.makefile("rw") as words:
+            words.write(f"{rank}\n")
+            words.flush()
+            return {0: one.getpeername()[0]} if words.readline() == "welcome\n" else {}
+    peers = {}
+    with socket.create_server(where) as door:
+        door.settimeout(_MEET_S)
+        while len(peers) < size - 1:
+            one, address = door.accept()
+            with one, one.makefile("rw") as words:
+                peers[int(words.readline())] = address[0]
+                words.write("welcome\n")
+    return peers
+
+
+def dial(where) -> socket.socket:
+    """Connect as soon as rank 0 listens: nobody says which rank starts first."""
+    until = time.monotonic() + _MEET_S
+    while True:
+        try:
+            return socket.create_connection(where, timeout=_MEET_S)
+        except ConnectionRefusedError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_TICK_S)
 
 
 def live(file, seconds: float) -> int:
