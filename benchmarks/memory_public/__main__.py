@@ -8,13 +8,15 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.memory_public.evaluation import Evaluation, evaluate
 from benchmarks.memory_public.evidence import write_evidence
+from benchmarks.memory_public.own_runs import own_runs
 from benchmarks.memory_public.peers import score_peers
 from benchmarks.memory_public.plot import write_plot
-from benchmarks.memory_public.tables import print_evaluation, print_peers
+from benchmarks.memory_public.tables import print_evaluation, print_own_runs, print_peers
 from benchmarks.record import store
 
 from frenzy_marp.core.cases.case import Case
@@ -49,6 +51,8 @@ def main() -> int:
         print(f"wrote {write_evidence(cases)}")
     found = evaluate(cases)
     print_evaluation(found, worst=options.worst)
+    own = own_runs(cases)
+    print_own_runs(own)
     peers = score_peers(cases) if options.peers else {}
     print_peers(peers)
     if options.save:
@@ -56,7 +60,13 @@ def main() -> int:
         files = [path.name for path in paths]
         store(
             RESULTS / "scores.json",
-            {"files": files, "modes": summaries, "breakdown": found.breakdown, "peers": peers},
+            {
+                "files": files,
+                "modes": summaries,
+                "breakdown": found.breakdown,
+                "own_runs": [asdict(row) for row in own],
+                "peers": peers,
+            },
         )
         write_plot(found, RESULTS / "accuracy.svg")
         print(f"saved {RESULTS}")

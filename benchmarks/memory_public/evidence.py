@@ -7,9 +7,11 @@ from pathlib import Path
 import frenzy_marp.core.cases
 from frenzy_marp.core.cases.case import Case
 from frenzy_marp.core.cases.censored import outcomes
-from frenzy_marp.core.cases.fitting import fit, residuals
-from frenzy_marp.core.cases.learned import EVIDENCE, as_json
+from frenzy_marp.core.cases.fitting import fit, residuals, usual_errors
+from frenzy_marp.core.cases.learned import EVIDENCE, USUAL, as_json
 
+# Train Hugging Face's own modules, as Frenzy's trainer does.
+HUGGING_FACE = frozenset({"hf_trainer", "deepspeed", "swift", "colossalai"})
 SHIPPED = Path(frenzy_marp.core.cases.__path__[0]) / EVIDENCE
 
 
@@ -21,6 +23,7 @@ def write_evidence(cases: Sequence[Case], path: Path = SHIPPED) -> Path:
         "readings": len(rows),
         "analytical": as_json(fit(rows, shifted=False)),
         "learned": as_json(fit(rows, outcomes(cases))),
+        USUAL: [round(error, 4) for error in usual_errors(rows, HUGGING_FACE).quantiles],
     }
     path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     return path

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.memory_public.evaluation import FIELDS, KNOWN_SOURCES, Evaluation
+from benchmarks.memory_public.own_runs import TAUGHT, OwnRuns
 
 from frenzy_marp.core.cases import vocabulary as word
 from frenzy_marp.core.cases.modes import Mode
@@ -35,6 +36,14 @@ def print_evaluation(found: Evaluation, *, worst: int) -> None:
             _details(report)
     if worst:
         _worst(found.report(Mode.ANALYTICAL.value), worst)
+
+
+def print_own_runs(found: Sequence[OwnRuns]) -> None:
+    """Print how well bands hold after runs of one's own."""
+    print(f"\n== after {TAUGHT} runs of one's own (other models, same framework, method and card)")
+    print(f"{'':62}{'rows':>5}{'>high before':>14}{'>high':>8}{'band':>8}")
+    for row in found:
+        print(f"{row.key:62}{row.rows:5}{row.before:14.1%}{row.above_high:8.1%}{row.above:8.1%}")
 
 
 def print_peers(peers: Mapping[str, Mapping[str, Any]]) -> None:

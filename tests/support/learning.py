@@ -21,8 +21,11 @@ CONDITIONS = Conditions(
 )
 
 
-def run(number=1, *, ratio=1.0, slowness=None, conditions=CONDITIONS, **fields):
-    """An attempt that needed ``ratio`` times what was predicted, and showed, with 5 % around."""
+def run(number=1, *, ratio=1.0, slowness=None, conditions=CONDITIONS, reserved=None, **fields):
+    """An attempt that needed ``ratio`` times what was predicted, and showed, with 5 % around.
+
+    Its allocator ``reserved`` so many times that; None: it does not say.
+    """
     standard = Run(
         id=f"job-{number}#1",
         time_ms=number,
@@ -34,6 +37,7 @@ def run(number=1, *, ratio=1.0, slowness=None, conditions=CONDITIONS, **fields):
         high_bytes=1_050_000,
         room=2.0,
         allocated_bytes=(int(ratio * 900_000), int(ratio * 1_000_000)),
+        reserved_bytes=() if reserved is None else (int(reserved * int(ratio * 1_000_000)),),
         predicted_step_s=1.0,
         shown_step_s=1.0,
         step_s=slowness,

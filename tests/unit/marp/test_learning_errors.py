@@ -76,8 +76,9 @@ def test_the_band_covers_what_is_left_and_narrows_with_runs_of_the_same_plan():
     assert spread.factor * (1 - spread.below) <= 0.90
 
 
-def test_runs_of_other_plans_do_not_narrow_the_band():
-    assert correction([[exactly(1.0)] * 30, [], []]).above == pytest.approx(PRIOR_ERROR)
+def test_runs_of_other_plans_and_models_do_not_narrow_the_band():
+    for others in ([[exactly(1.0)] * 30, [], []], [[exactly(1.0)] * 30, [exactly(1.0)] * 30, []]):
+        assert correction(others).above == pytest.approx(PRIOR_ERROR)
 
 
 @given(st.lists(st.floats(0.9, 1.2), min_size=1, max_size=60))

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from frenzy_marp.core.candidates import precision_of
 from frenzy_marp.core.deepspeed_config import bucket_elements
-from frenzy_marp.core.learning_errors import NOTHING_LEARNED, Correction
+from frenzy_marp.core.learning_errors import Correction
 from frenzy_marp.core.memory.analytical import predict_moments, predict_peak
 from frenzy_marp.core.memory.estimate import DeviceTraits, estimate
 from frenzy_marp.core.memory.predictor import Peak
@@ -73,7 +73,7 @@ def breakdown(
     setup: TrainingSetup,
     plan: ParallelismPlan,
     gpu: GpuModel | None,
-    learned: Correction = NOTHING_LEARNED,
+    learned: Correction | None = None,
 ) -> Breakdown:
     """Predict the memory of a plan on ``gpu``, or on any CUDA device.
 

@@ -1,9 +1,9 @@
 """What finished attempts teach about plans that have not run yet."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
-from typing import Final
+from typing import Final, TypeVar
 
 from frenzy_marp.core.learning_errors import (
     MAX_FACTOR,
@@ -12,7 +12,9 @@ from frenzy_marp.core.learning_errors import (
     Correction,
     LogError,
     correction,
+    reserved_ratio,
 )
+from frenzy_marp.core.learning_prior import unlearned
 from frenzy_marp.core.learning_runs import (
     Conditions,
     Ending,
@@ -29,7 +31,8 @@ RECENT: Final = 20  # runs that drift is judged by
 _FEWEST: Final = 8  # of them; fewer prove nothing
 _TOLERATED: Final = 0.25  # share of recent runs that may lie outside their band
 
-_Errors = dict[tuple[str, ...], list[LogError]]
+_Level = tuple[str, ...]
+_T = TypeVar("_T", LogError, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,7 @@ class Experience:
         self._runs = tuple(runs)
         self._memory = _indexed(self._runs, lambda run: run.memory_error)
         self._speed = _indexed(self._runs, lambda run: run.speed_error)
+        self._reserved = _indexed(self._runs, lambda run: run.reserved_ratio)
         self.least_factor = _least_factor(self._memory)
         self._ran_out_ms = _newest_out_of_memory(self._runs)
         self._known: dict[tuple[str, ...], tuple[Correction, Correction]] = {}
@@ -79,12 +83,15 @@ class Experience:
             (level for level in reversed(levels) if level in self._memory or level in self._speed),
             None,
         )
+        believed = unlearned(emulated=conditions.emulated)
         if deepest is None:
-            return NOTHING_LEARNED, NOTHING_LEARNED
+            return believed, NOTHING_LEARNED
         found = self._known.get(deepest)
         if found is None:
+            reserved = reserved_ratio([self._reserved.get(level, ()) for level in levels])
+            memory = correction([self._memory.get(level, ()) for level in levels], believed)
             found = self._known[deepest] = (
-                correction([self._memory.get(level, ()) for level in levels]),
+                replace(memory, reserved_ratio=reserved),
                 correction([self._speed.get(level, ()) for level in levels]),
             )
         return found
@@ -124,7 +131,7 @@ class Lessons:
         self, plan: ParallelismPlan, kind: str, *, emulated: bool
     ) -> tuple[Correction, Correction]:
         if not self._experience:
-            return NOTHING_LEARNED, NOTHING_LEARNED
+            return unlearned(emulated=emulated), NOTHING_LEARNED
         return self._experience.about(
             conditions(
                 self._setup,
@@ -137,13 +144,13 @@ class Lessons:
         )
 
 
-def _indexed(runs: Sequence[Run], error_of: Callable[[Run], LogError | None]) -> _Errors:
-    found: _Errors = {}
+def _indexed(runs: Sequence[Run], of: Callable[[Run], _T | None]) -> dict[_Level, list[_T]]:
+    found: dict[_Level, list[_T]] = {}
     for run in runs:
-        error = error_of(run)
-        if error is not None:
+        value = of(run)
+        if value is not None:
             for level in run.conditions.levels:
-                found.setdefault(level, []).append(error)
+                found.setdefault(level, []).append(value)
     return found
 
 
@@ -153,7 +160,7 @@ def _newest_out_of_memory(runs: Sequence[Run]) -> dict[str, int]:
     return {run.conditions.kind: run.time_ms for run in sorted(ended, key=lambda run: run.time_ms)}
 
 
-def _least_factor(memory: _Errors) -> float:
+def _least_factor(memory: dict[_Level, list[LogError]]) -> float:
     least = min(
         (error.high for errors in memory.values() for error in errors if error.high < 0),
         default=0.0,

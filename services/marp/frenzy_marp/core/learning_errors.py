@@ -11,16 +11,19 @@ from statistics import median
 from typing import Final
 
 PRIOR_ERROR: Final = 0.05  # half a band before anything was observed: benchmarks/memory
+# reserved / allocated with expandable segments, as SimuMax measures it; up to 1.25 without.
+RESERVED_PER_ALLOCATED: Final = 1 / 0.94
 MAX_FACTOR: Final = 4.0  # that runs may bring about, either way
 
 _PRIOR_RUNS: Final = 5.0  # the weight of what was believed before any run
 _SHRINKAGE: Final = (4.0, 4.0, 2.0)  # runs that count as much as the level above, coarse to fine
 _CONFIDENCE: Final = 0.99  # of the conformal bounds, once there are runs enough for it
-# What a normal error exceeds once in 100 times, in medians of its absolute value.
-_TAIL_PER_MEDIAN: Final = 2.33 / 0.6745
+# What an error with a Laplace distribution exceeds once in 100 times, in medians of its absolute
+# value. Errors of formulas have such tails: most runs are as predicted, few are far off.
+_TAIL_PER_MEDIAN: Final = log(50) / log(2)
 _WIDEST: Final = log(1.5)  # band; a run beyond it still counts in the chance of running out
-# A logistic tail that leaves 1 in 40 beyond the prior band.
-_PRIOR_SCALE: Final = log1p(PRIOR_ERROR) / log(39)
+_ODDS: Final = 39  # to 1 that a value is below the upper end of a band that is believed in
+_PRIOR_SCALE: Final = log1p(PRIOR_ERROR) / log(_ODDS)  # of a logistic tail
 _BEYOND: Final = 0.1  # how far above its bound an error of a run out of memory lies, on average
 
 
@@ -61,15 +64,19 @@ class Correction:
     """What runs taught about a prediction: a factor, the band around it, and errors left over.
 
     ``below`` and ``above`` are shares of the corrected value. ``runs`` is 0 where nothing is known.
+    ``scale`` is that of the logistic tail believed in before any run, in logarithms.
     ``demanded``: the factor is not what runs taught but what a job's own last attempt demands.
+    ``reserved_ratio``: what torch's allocator reserves, per allocated byte.
     """
 
     factor: float = 1.0
     below: float = PRIOR_ERROR
     above: float = PRIOR_ERROR
+    scale: float = _PRIOR_SCALE
     runs: int = 0
     left: tuple[LogError, ...] = ()
     demanded: bool = False
+    reserved_ratio: float = RESERVED_PER_ALLOCATED
 
     def at_least(self, factor: float) -> "Correction":
         """Return it with ``factor`` where that is more."""
@@ -87,7 +94,7 @@ class Correction:
         """
         if room <= 0:
             return 1.0
-        margin, scale = log(room), _PRIOR_SCALE + blur
+        margin, scale = log(room), self.scale + blur
         votes = sum(_beyond(error, margin, scale) for error in self.left)
         believed = _PRIOR_RUNS * _tail(margin / scale)
         return (believed + votes) / (_PRIOR_RUNS + len(self.left))
@@ -95,7 +102,10 @@ class Correction:
 
 NOTHING_LEARNED: Final = Correction()
 # Of a model whose wiring nobody checked: its activations are guessed from its sizes.
-STRUCTURE_ASSUMED: Final = Correction(below=0.4, above=0.4)
+_GUESSED: Final = 0.4
+STRUCTURE_ASSUMED: Final = Correction(
+    below=_GUESSED, above=_GUESSED, scale=log1p(_GUESSED) / log(_ODDS)
+)
 
 
 def centre(levels: Sequence[Sequence[LogError]]) -> float:
@@ -111,28 +121,45 @@ def centre(levels: Sequence[Sequence[LogError]]) -> float:
     return max(-log(MAX_FACTOR), min(log(MAX_FACTOR), found))
 
 
-def correction(levels: Sequence[Sequence[LogError]]) -> Correction:
+def correction(
+    levels: Sequence[Sequence[LogError]], believed: Correction = NOTHING_LEARNED
+) -> Correction:
     """Return what runs teach, from errors that share little to errors that share everything.
 
     The band is conformal: it covers what is left of the errors of the finest level that has any.
-    The prior width fades with runs of the same plan shape; other plans' runs do not narrow it.
+    What was ``believed`` before any run fades with runs of the same model and plan shape; those of
+    other models and plans do not narrow it.
     """
     depth = max((depth for depth, errors in enumerate(levels) if errors), default=None)
     if depth is None:
-        return NOTHING_LEARNED
+        return believed
     middle = centre(levels)
     left = tuple(error.beside(middle) for error in levels[depth])
     exact = sorted(error.low for error in left if error.exact)
     highest = sorted([*exact, *(error.low for error in left if error.high == inf)])
-    alike = len(exact) if depth else 0
-    prior = log1p(PRIOR_ERROR) * _PRIOR_RUNS / (_PRIOR_RUNS + alike)
+    alike = len(exact) if depth == len(levels) - 1 else 0
+    fading = _PRIOR_RUNS / (_PRIOR_RUNS + alike)
+    below, above = -log1p(-believed.below) * fading, log1p(believed.above) * fading
     return Correction(
         factor=exp(middle),
-        below=-expm1(-max(prior, _conformal([-error for error in reversed(exact)]))),
-        above=expm1(max(prior, _conformal(highest))),
+        below=-expm1(-max(below, _conformal([-error for error in reversed(exact)]))),
+        above=expm1(max(above, _conformal(highest))),
+        scale=believed.scale,
         runs=len(left),
         left=left,
     )
+
+
+def reserved_ratio(levels: Sequence[Sequence[float]]) -> float:
+    """Return reserved per allocated bytes from ratios that runs showed, coarse levels first.
+
+    The median of each level, shrunk as ``centre`` is; at least 1.
+    """
+    found = log(RESERVED_PER_ALLOCATED)
+    for ratios, shrinkage in zip(levels, _SHRINKAGE, strict=True):
+        if ratios:
+            found += (log(median(ratios)) - found) * len(ratios) / (len(ratios) + shrinkage)
+    return max(1.0, exp(found))
 
 
 def _points(errors: Sequence[LogError]) -> list[float]:
@@ -148,7 +175,7 @@ def _conformal(ascending: Sequence[float]) -> float:
     """Return the bound that a further error stays below with ``_CONFIDENCE``.
 
     Widened by 1/n, for the centre was fitted to the same n errors. Fewer than 99 errors do not
-    show the tail: there it is at least that of a normal error as wide as they are.
+    show the tail: there it is at least that of Laplace's distribution as wide as they are.
     """
     count = len(ascending)
     if not count:

@@ -120,6 +120,13 @@ class Run:
         return LogError.at_most(self.room) if self.room > 0 else None
 
     @property
+    def reserved_ratio(self) -> float | None:
+        """Return what the allocator reserved per allocated byte; None: nothing is known of it."""
+        if self.ending is not Ending.WHOLE or not self.reserved_bytes or not self.peak_bytes:
+            return None
+        return max(self.reserved_bytes) / self.peak_bytes
+
+    @property
     def speed_error(self) -> LogError | None:
         """Return what the run says about the predicted time of a step; None: nothing."""
         return (

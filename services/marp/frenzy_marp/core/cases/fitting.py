@@ -6,7 +6,7 @@ errors are quantiles over groups. Fitting may look at a row's group; predicting 
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -90,6 +90,15 @@ def fit(
     }
     required = required_shift(ended, errors[word.Metric.ALLOCATED]) if shifted else 0.0
     return Correction(shifts, errors, required)
+
+
+def usual_errors(rows: Sequence[Residual], frameworks: frozenset[str]) -> Errors:
+    """Return how far off the allocated peak is in ``frameworks``: plain logarithms, no scale."""
+    own = [
+        row for row in rows if row.metric is word.Metric.ALLOCATED and row.keys[0][0] in frameworks
+    ]
+    sizes = Counter(row.group for row in own)
+    return _errors([(row.log_ratio, 1 / math.sqrt(sizes[row.group])) for row in own])
 
 
 def left_out(cases: Sequence[Case], *, shifted: bool = True) -> dict[str, Correction]:

@@ -1,7 +1,8 @@
 """What the public cases taught, shipped as data: ``evidence.json``, made by the benchmark.
 
 ``python -m benchmarks.memory_public --cases FILE --fit`` writes it. It holds the errors of the
-analytical mode, and the shifts and errors of the learned one; no row, source or group.
+analytical mode, the shifts and errors of the learned one, and how far off whole peaks of Hugging
+Face's models are, which is what a cluster believes before runs of its own; no row, source or group.
 """
 
 import json
@@ -13,13 +14,19 @@ from frenzy_marp.core.cases import vocabulary as word
 from frenzy_marp.core.cases.corrections import Correction, Errors
 
 EVIDENCE: Final = "evidence.json"
+USUAL: Final = "hugging_face_allocated"
 
 
 @cache
 def shipped(*, shifted: bool) -> Correction:
     """Return the shipped correction: with shifts, or the analytical mode's errors alone."""
-    text = files("frenzy_marp.core.cases").joinpath(EVIDENCE).read_text(encoding="utf-8")
-    return from_json(json.loads(text)["learned" if shifted else "analytical"])
+    return from_json(_evidence()["learned" if shifted else "analytical"])
+
+
+@cache
+def usual_errors() -> Errors:
+    """Return the shipped errors of allocated peaks where Hugging Face's models are trained."""
+    return Errors(tuple(map(float, _evidence()[USUAL])))
 
 
 def as_json(correction: Correction) -> dict[str, Any]:
@@ -50,3 +57,10 @@ def from_json(value: dict[str, Any]) -> Correction:
         },
         required_scales=float(value["required_scales"]),
     )
+
+
+@cache
+def _evidence() -> dict[str, Any]:
+    text = files("frenzy_marp.core.cases").joinpath(EVIDENCE).read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from frenzy_marp.core.learning_errors import NOTHING_LEARNED, Correction
+from frenzy_marp.core.learning_errors import Correction
+from frenzy_marp.core.learning_prior import unlearned
 from frenzy_marp.core.memory.predictor import Peak
 from frenzy_shared.domain.plan import Band, MemoryEstimate, MemoryTerm
 from frenzy_shared.units import GIB, KIB, MIB
@@ -25,8 +26,6 @@ _CONTEXT_BLACKWELL: Final = 614 * MIB
 _COMMUNICATOR: Final = 614 * MIB
 # cuBLAS: 32 MiB on Hopper, 8 MiB elsewhere (torch's defaults for CUBLAS_WORKSPACE_CONFIG).
 _WORKSPACE: Final = 32 * MIB
-# reserved / allocated with expandable segments, as SimuMax measures it; up to 1.25 without.
-_RESERVED_PER_ALLOCATED: Final = 1 / 0.94
 # Fragments that even a full allocator cannot give back: an allowance, not a measurement.
 _UNRELEASABLE: Final = 0.03
 _SETTLED_WITHIN: Final = 16  # bytes that rounding can be off, with a correction of a quarter
@@ -43,13 +42,16 @@ class DeviceTraits:
 
 
 def estimate(
-    peak: Peak, traits: DeviceTraits, *, correction: Correction = NOTHING_LEARNED
+    peak: Peak, traits: DeviceTraits, *, correction: Correction | None = None
 ) -> MemoryEstimate:
     """Return the estimate for one device kind; ``correction`` changes what was predicted.
+
+    Without one it is what is believed before any run (``unlearned``), as everywhere below.
 
     An emulated device has neither allocator nor context: there all four are the allocated bytes,
     and a run survives on a device of ``required`` bytes.
     """
+    correction = correction or unlearned(emulated=traits.emulated)
     expected = round(peak.allocated * correction.factor)
     terms = peak.terms
     if expected != peak.allocated:
@@ -60,7 +62,7 @@ def estimate(
     if traits.emulated:
         reserved = device = required = allocated
     else:
-        reserved = _shifted(allocated, _RESERVED_PER_ALLOCATED, 0)
+        reserved = _shifted(allocated, correction.reserved_ratio, 0)
         device = _shifted(reserved, 1.0, around)
         required = _shifted(allocated, 1 + _UNRELEASABLE, around)
     return MemoryEstimate(
@@ -98,21 +100,21 @@ def oom_probability(
 
 
 def required_bytes(
-    allocated: int, traits: DeviceTraits, *, correction: Correction = NOTHING_LEARNED
+    allocated: int, traits: DeviceTraits, *, correction: Correction | None = None
 ) -> int:
     """Return ``estimate(...).required.high`` without the rest: what the search compares."""
+    correction = correction or unlearned(emulated=traits.emulated)
     high = _band(round(allocated * correction.factor), correction).high
     return high if traits.emulated else int(high * (1 + _UNRELEASABLE)) + _around(traits)
 
 
 @lru_cache(maxsize=256)
-def room_bytes(
-    capacity: int, traits: DeviceTraits, *, correction: Correction = NOTHING_LEARNED
-) -> int:
+def room_bytes(capacity: int, traits: DeviceTraits, *, correction: Correction | None = None) -> int:
     """Return the most allocated bytes that a device of ``capacity`` survives; -1 when none.
 
     The inverse of ``required_bytes``: solved for real numbers, then settled for whole bytes.
     """
+    correction = correction or unlearned(emulated=traits.emulated)
     around = 0 if traits.emulated else _around(traits)
     beside = 1.0 if traits.emulated else 1 + _UNRELEASABLE
     high = (capacity - around) / beside - _ABSOLUTE_ERROR
