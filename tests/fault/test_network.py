@@ -15,7 +15,7 @@ HEAD = "head"
 FENCE_S = 8.0
 TIMING = {
     "HEARTBEAT_S": "0.5",
-    "SUSPECT_AFTER_S": "4",
+    "SUSPECT_AFTER_S": "3",
     "LOST_AFTER_S": "10",
     "FENCE_AFTER_S": str(FENCE_S),
     "FENCE_MARGIN_S": "3",
@@ -89,8 +89,7 @@ def test_the_ranks_of_a_gang_meet_across_hosts(system):
 def test_a_partition_shorter_than_the_limit_changes_nothing(system):
     job, nodes = system.gang("short-partition", 7.0)
     system.network.cut(nodes[1])
-    time.sleep(FENCE_S / 2)
-    assert system.node_states()[nodes[1]] == "SUSPECT"
+    system.until(lambda: system.node_states()[nodes[1]] == "SUSPECT", "suspicion", FENCE_S / 2)
     system.network.mend(nodes[1])
     end = system.finished(job)
     assert (end["state"], end["attempt"], end["retries"]) == ("SUCCEEDED", 1, 0)

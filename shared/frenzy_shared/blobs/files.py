@@ -11,6 +11,7 @@ from typing import BinaryIO, Final
 
 from frenzy_shared.blobs.digest import CHUNK_BYTES
 from frenzy_shared.errors import StorageFull
+from frenzy_shared.files import sync_folder
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -62,7 +63,7 @@ def settle(file: BinaryIO, temporary: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary.replace(target)
     for folder in (target.parent, target.parent.parent):  # the latter: the former may be new
-        _sync_folder(folder)
+        sync_folder(folder)
 
 
 async def read_file(path: Path) -> AsyncIterator[bytes]:
@@ -73,11 +74,3 @@ async def read_file(path: Path) -> AsyncIterator[bytes]:
             yield chunk
     finally:
         file.close()
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
