@@ -122,6 +122,24 @@ class Unavailable(FrenzyError):
     code = "unavailable"
 
 
+class TooManyRequests(Unavailable):
+    """A project asks for more than its share; come again after ``retry_after_s`` seconds."""
+
+    code = "too_many_requests"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        problems: Sequence[FieldProblem] = (),
+        suggestions: Sequence[str] = (),
+        retry_after_s: float = 1.0,
+    ) -> None:
+        """Keep how long to wait, too."""
+        super().__init__(message, problems=problems, suggestions=suggestions)
+        self.retry_after_s = retry_after_s
+
+
 class StorageFull(Unavailable):
     """The disk under a data folder is full."""
 

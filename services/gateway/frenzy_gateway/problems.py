@@ -1,11 +1,12 @@
 """Errors as RFC 9457 problem details: the one table from a code to an HTTP status."""
 
+import math
 from http import HTTPStatus
 from typing import Any, Final
 
 from opentelemetry import trace
 
-from frenzy_shared.errors import BadRequest, FrenzyError, NotFound
+from frenzy_shared.errors import BadRequest, FrenzyError, NotFound, TooManyRequests
 from frenzy_shared.messages.http import Problem, ProblemField
 
 RETRY_AFTER_S: Final = 2
@@ -27,6 +28,7 @@ _STATUS: Final = {
     "no_feasible_plan": HTTPStatus.UNPROCESSABLE_ENTITY,
     "idempotency_conflict": HTTPStatus.UNPROCESSABLE_ENTITY,
     "blob_corrupt": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "too_many_requests": HTTPStatus.TOO_MANY_REQUESTS,
     "internal": HTTPStatus.INTERNAL_SERVER_ERROR,
     "misconfigured": HTTPStatus.INTERNAL_SERVER_ERROR,
     "unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
@@ -89,6 +91,8 @@ def headers_of(error: FrenzyError) -> dict[str, str]:
         headers["WWW-Authenticate"] = 'Bearer realm="frenzy"'
     if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.INSUFFICIENT_STORAGE):
         headers["Retry-After"] = str(RETRY_AFTER_S)
+    if isinstance(error, TooManyRequests):
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     if error.code in _CLOSING:
         headers["Connection"] = "close"
     return headers

@@ -57,6 +57,14 @@ class GatewaySettings(ServiceSettings):
     """Most open event streams; each reads the bus."""
     keep_alive_s: Seconds = 15.0
     """Between comments on an idle event stream."""
+    submit_rate: Annotated[float, Field(ge=0, le=10_000)] = 20.0
+    """Jobs a second that each project may submit or plan through this gateway; more get 429.
+    0: any.
+    """
+    submit_burst: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    """Jobs that a project may submit at once after a rest."""
+    submit_slots: Annotated[int, Field(ge=1, le=4096)] = 8
+    """Submissions and dry runs of each project that are worked on at a time; others wait."""
     max_outbox_lag: Annotated[int, Field(ge=1)] = 10_000
     """Most unpublished outbox entries before submissions get 503."""
     max_memory_ratio: Annotated[float, Field(gt=0, le=1)] = 0.9

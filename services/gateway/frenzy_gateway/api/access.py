@@ -12,6 +12,7 @@ from frenzy_gateway.api.body import receive
 from frenzy_gateway.callers import Caller
 from frenzy_gateway.problems import openapi_responses
 from frenzy_gateway.service import GatewayService
+from frenzy_gateway.throttle import Throttle
 from frenzy_shared.auth import ALL_PROJECTS, Role
 from frenzy_shared.errors import BadRequest, Forbidden, Unauthenticated
 from frenzy_shared.units import KIB
@@ -28,6 +29,15 @@ def service_of(request: Request) -> GatewayService:
 
 
 Service = Annotated[GatewayService, Depends(service_of)]
+
+
+def throttle_of(request: Request) -> Throttle:
+    """Return what bounds each project's share of this gateway."""
+    throttle: Throttle = request.app.state.throttle
+    return throttle
+
+
+Shares = Annotated[Throttle, Depends(throttle_of)]
 
 
 async def authenticate(request: Request, service: Service) -> Caller:

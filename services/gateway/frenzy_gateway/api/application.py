@@ -32,6 +32,7 @@ from frenzy_gateway.metrics import GatewayMetrics
 from frenzy_gateway.problems import MethodNotAllowed, UnsupportedMediaType
 from frenzy_gateway.service import GatewayService
 from frenzy_gateway.sse import Followers
+from frenzy_gateway.throttle import Throttle
 from frenzy_shared.errors import BadRequest, FieldProblem, FrenzyError, NotFound
 from frenzy_shared.messages import http
 from frenzy_shared.messages.estimate import EstimateRequest
@@ -89,6 +90,12 @@ def build_api(service: GatewayService, telemetry: Telemetry) -> FastAPI:
     )
     api.state.service = service
     api.state.followers = Followers(service.settings.max_followers)
+    api.state.throttle = Throttle(
+        clock=service.clock,
+        rate=service.settings.submit_rate,
+        burst=service.settings.submit_burst,
+        slots=service.settings.submit_slots,
+    )
     api.state.metrics = GatewayMetrics.register(telemetry.registry)
     for router in _ROUTERS:
         api.include_router(router)

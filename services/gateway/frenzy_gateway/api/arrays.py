@@ -2,7 +2,7 @@
 
 from fastapi import Request, Response
 
-from frenzy_gateway.api.access import Service, Submitter, api_router
+from frenzy_gateway.api.access import Service, Shares, Submitter, api_router
 from frenzy_gateway.api.body import json_request, read_spec
 from frenzy_gateway.api.jobs import KEY_HEADER, home
 from frenzy_gateway.arrays import Arrays
@@ -23,15 +23,21 @@ async def submit_array(
     response: Response,
     service: Service,
     caller: Submitter,
+    shares: Shares,
     *,
     project: str | None = None,
     force_queue: bool = False,
 ) -> http.ArrayView:
     """Submit the jobs of an array. A retry with the same key makes no second ones."""
+    name = service.writable(caller, project if project is not None else home(caller))
+    shares.admit(name)
     spec = await read_spec(request)
-    name = project if project is not None else home(caller)
-    key = request.headers.get("idempotency-key")
-    array = await Arrays(service=service).submit(caller, spec, name, key, force_queue=force_queue)
+    async with shares.slot(name):
+        key = request.headers.get("idempotency-key")
+        arrays = Arrays(service=service)
+        array = await arrays.submit(caller, spec, name, key, force_queue=force_queue)
+    if array.created:
+        shares.charge(name, len(array.jobs) - 1)
     response.headers["Location"] = f"/api/v1/jobs?label.array={array.id}"
     if not array.created:
         response.status_code = 200

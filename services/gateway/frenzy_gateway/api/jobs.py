@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 
-from frenzy_gateway.api.access import LABEL, Service, Submitter, Viewer, api_router
+from frenzy_gateway.api.access import LABEL, Service, Shares, Submitter, Viewer, api_router
 from frenzy_gateway.api.body import json_request, read_spec
 from frenzy_gateway.callers import Caller
 from frenzy_gateway.views import timeline_view
@@ -44,6 +44,7 @@ async def submit_job(
     response: Response,
     service: Service,
     caller: Submitter,
+    shares: Shares,
     *,
     project: str | None = None,
     force_queue: bool = False,
@@ -54,13 +55,16 @@ async def submit_job(
     With ``validate_only`` everything is checked, nothing is stored, and the answer is the job as
     it would be, with the id "".
     """
-    spec = await read_spec(request)
     name = project if project is not None else home(caller)
-    if validate_only:
-        response.status_code = 200
-        return await service.preview(caller, spec, name, force_queue=force_queue)
-    key = request.headers.get("idempotency-key")
-    accepted = await service.submit(caller, spec, name, key, force_queue=force_queue)
+    owner = service.writable(caller, name)
+    shares.admit(owner)
+    spec = await read_spec(request)
+    async with shares.slot(owner):
+        if validate_only:
+            response.status_code = 200
+            return await service.preview(caller, spec, name, force_queue=force_queue)
+        key = request.headers.get("idempotency-key")
+        accepted = await service.submit(caller, spec, name, key, force_queue=force_queue)
     response.headers["Location"] = f"/api/v1/jobs/{accepted.job.id}"
     if not accepted.created:
         response.status_code = 200

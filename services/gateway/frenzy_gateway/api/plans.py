@@ -2,8 +2,10 @@
 
 from fastapi import Request
 
-from frenzy_gateway.api.access import Service, Viewer, api_router
+from frenzy_gateway.api.access import Service, Shares, Viewer, api_router
 from frenzy_gateway.api.body import json_request, read_estimate, read_spec
+from frenzy_gateway.api.jobs import home
+from frenzy_shared.domain.ids import ProjectName
 from frenzy_shared.messages import http
 from frenzy_shared.messages.estimate import EstimateRequest, EstimateView
 from frenzy_shared.messages.spec import JobSpec
@@ -15,7 +17,8 @@ router = api_router("plans")
 async def make_plans(
     request: Request,
     service: Service,
-    _: Viewer,
+    caller: Viewer,
+    shares: Shares,
     *,
     project: str = "default",  # noqa: ARG001 - a submit's query is valid here too
 ) -> http.PlanResult:
@@ -23,15 +26,25 @@ async def make_plans(
 
     Plans are the same for every ``project``: a cluster's devices belong to all of them.
     """
-    return await service.plan(await read_spec(request))
+    owner = ProjectName(home(caller))
+    shares.admit(owner)
+    spec = await read_spec(request)
+    async with shares.slot(owner):
+        return await service.plan(spec)
 
 
 @router.post("/estimates", openapi_extra=json_request(EstimateRequest))
-async def make_estimate(request: Request, service: Service, _: Viewer) -> EstimateView:
+async def make_estimate(
+    request: Request, service: Service, caller: Viewer, shares: Shares
+) -> EstimateView:
     """Say what one exact configuration takes: memory by term and moment, RAM, disk and speed.
 
     The configuration is what the job's specification pins, changed by ``overrides``; what neither
     fixes: one GPU, ZeRO-1, the whole share of a GPU as micro-batch, no checkpointing, and the best
     precision of the GPU. Nothing is stored.
     """
-    return await service.estimate(await read_estimate(request))
+    owner = ProjectName(home(caller))
+    shares.admit(owner)
+    asked = await read_estimate(request)
+    async with shares.slot(owner):
+        return await service.estimate(asked)
