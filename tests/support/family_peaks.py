@@ -18,13 +18,13 @@ from tests.support.families import FAMILIES
 from torch import nn
 from transformers.models.auto import modeling_auto as auto
 
-from frenzy_marp.core.memory.blocks import Shape, element_bytes
 from frenzy_marp.core.memory.common import masks, rotary_tables
 from frenzy_marp.core.memory.profiles import (
     block_profile,
     ends_profile,
     saved_by_first_norms,
 )
+from frenzy_marp.core.memory.shape import Shape, element_bytes
 from frenzy_marp.core.memory.tape import rounded
 from frenzy_shared.catalog.adapters import adapters_for
 from frenzy_shared.catalog.models import architecture_from_config, attention_of

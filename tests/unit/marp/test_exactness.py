@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frenzy_marp.core.memory.blocks import Shape
 from frenzy_marp.core.memory.gradients import Gradients
 from frenzy_marp.core.memory.profiles import block_profile, ends_profile
 from frenzy_marp.core.memory.program import block_of, ends_of, is_ordinary
+from frenzy_marp.core.memory.shape import Shape
 from frenzy_marp.core.memory.states import states
 from frenzy_shared.catalog.families import RULES
 from frenzy_shared.domain.adapters import Adapters, Role

@@ -6,7 +6,6 @@ import pytest
 from frenzy_marp.core.frenzy_2024 import published_parameters, published_peak
 from frenzy_marp.core.learning_errors import Correction
 from frenzy_marp.core.memory import operators as op
-from frenzy_marp.core.memory.blocks import Shape
 from frenzy_marp.core.memory.estimate import (
     DeviceTraits,
     estimate,
@@ -16,6 +15,7 @@ from frenzy_marp.core.memory.estimate import (
 from frenzy_marp.core.memory.gradients import Gradients
 from frenzy_marp.core.memory.predictor import Peak
 from frenzy_marp.core.memory.profiles import block_profile, ends_profile
+from frenzy_marp.core.memory.shape import Shape
 from frenzy_marp.core.memory.states import states
 from frenzy_marp.core.memory.tape import Tape
 from frenzy_shared.domain import structure

@@ -4,8 +4,8 @@ import json
 import subprocess
 import sys
 
-from frenzy_marp.core.memory.blocks import Shape
 from frenzy_marp.core.memory.profiles import block_profile, ends_profile
+from frenzy_marp.core.memory.shape import Shape
 from frenzy_shared.catalog.models import architecture_from_config, resolve_model
 from frenzy_shared.domain.model import Attention
 from frenzy_shared.domain.plan import ActivationCheckpointing

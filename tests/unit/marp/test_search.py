@@ -12,9 +12,9 @@ from frenzy_marp.core.deepspeed_config import bucket_elements
 from frenzy_marp.core.learning import Experience, Lessons
 from frenzy_marp.core.learning_runs import Framework, conditions, shape_of
 from frenzy_marp.core.memory.analytical import floor_of, predict_peak, workload_of
-from frenzy_marp.core.memory.blocks import element_bytes
 from frenzy_marp.core.memory.estimate import DeviceTraits, required_bytes
 from frenzy_marp.core.memory.predictor import Predictor, Sharding
+from frenzy_marp.core.memory.shape import element_bytes
 from frenzy_marp.core.planner import NO_EXPERIENCE, plan_job
 from frenzy_marp.core.speed import estimate_speed, pace
 from frenzy_shared.domain.plan import ActivationCheckpointing, Loss, ParallelismPlan, Precision

@@ -7,8 +7,8 @@ from tests.support.marp_cases import case_fields
 
 from frenzy_marp.core.cases.activations import block_bytes
 from frenzy_marp.core.cases.case import parse_case
-from frenzy_marp.core.memory.blocks import Shape
 from frenzy_marp.core.memory.profiles import block_profile
+from frenzy_marp.core.memory.shape import Shape
 from frenzy_shared.domain.model import Attention, Family, ModelArchitecture
 from frenzy_shared.domain.plan import ActivationCheckpointing
 from frenzy_shared.domain.structure import GPT2, LLAMA

@@ -10,9 +10,9 @@ from typing import Any, Final, Literal
 from frenzy_marp.adapters.tracing import Tracer
 from frenzy_marp.core.breakdown import Breakdown, exact_plan, measured_breakdown, pinned_plan
 from frenzy_marp.core.deepspeed_config import deepspeed_config, unsized_config
-from frenzy_marp.core.memory.blocks import element_bytes
 from frenzy_marp.core.memory.coefficients import Coefficients, Part
 from frenzy_marp.core.memory.predictor import Peak, Sharding
+from frenzy_marp.core.memory.shape import element_bytes
 from frenzy_shared.catalog.gpus import GpuModel
 from frenzy_shared.catalog.models import resolve_model
 from frenzy_shared.domain.model import Attention, Family, TrainingSetup

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from frenzy_marp.core.memory.blocks import element_bytes
+from frenzy_marp.core.memory.shape import element_bytes
 from frenzy_shared.domain.cluster import KindSummary
 from frenzy_shared.domain.model import TrainingSetup
 from frenzy_shared.domain.plan import HostEstimate, MemoryTerm, Precision

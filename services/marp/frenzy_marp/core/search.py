@@ -17,8 +17,8 @@ from frenzy_marp.core.ladder import Demand, Ladder
 from frenzy_marp.core.learning import Lessons
 from frenzy_marp.core.learning_errors import Correction
 from frenzy_marp.core.memory.analytical import COUNTABLE
-from frenzy_marp.core.memory.blocks import element_bytes
 from frenzy_marp.core.memory.estimate import DeviceTraits, room_bytes
+from frenzy_marp.core.memory.shape import element_bytes
 from frenzy_marp.core.speed import Gang, Pace, pace
 from frenzy_shared.catalog.gpus import GpuModel
 from frenzy_shared.domain.cluster import KindSummary

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from frenzy_marp.core.memory.blocks import element_bytes
 from frenzy_marp.core.memory.predictor import Peak, Predictor, Sharding, Workload
+from frenzy_marp.core.memory.shape import element_bytes
 from frenzy_shared.domain.model import Attention, ModelArchitecture
 from frenzy_shared.domain.plan import Loss, MemoryTerm, ParallelismPlan
 from frenzy_shared.domain.structure import FusedProjection, QueryKeyNorm

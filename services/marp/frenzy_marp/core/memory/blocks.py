@@ -6,54 +6,14 @@ no cache, packed sequences without padding; what differs between architectures i
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from frenzy_marp.core.memory import norms
 from frenzy_marp.core.memory import operators as op
+from frenzy_marp.core.memory.shape import FP32_BYTES, Shape
 from frenzy_marp.core.memory.tape import Tape, Value
 from frenzy_shared.domain.adapters import Role
-from frenzy_shared.domain.model import Attention, ModelArchitecture
-from frenzy_shared.domain.plan import Loss, Precision
+from frenzy_shared.domain.model import Attention
 from frenzy_shared.domain.structure import FusedProjection, Norm, QueryKeyNorm, Residual, Softmax
-
-_FP32 = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What one micro-batch looks like to one rank. ``element`` is the bytes of a weight."""
-
-    model: ModelArchitecture
-    attention: Attention
-    sequences: int
-    length: int
-    element: int
-    loss: Loss = Loss.FULL
-
-    @property
-    def tokens(self) -> int:
-        """Return the tokens of a micro-batch."""
-        return self.sequences * self.length
-
-    def activation(self, width: int) -> int:
-        """Return the bytes of ``width`` values per token in the compute precision."""
-        return self.tokens * width * self.element
-
-    @property
-    def masked(self) -> bool:
-        """Tell whether attention takes an explicit mask: some token is outside its window."""
-        window = self.model.sliding_window
-        return window is not None and self.length >= window
-
-    @property
-    def scores(self) -> int:
-        """Return how many attention scores one layer has."""
-        return self.sequences * self.model.num_heads * self.length * self.length
-
-
-def element_bytes(precision: Precision) -> int:
-    """Return the bytes of one weight or activation."""
-    return _FP32 if precision is Precision.FP32 else 2
 
 
 def block(tape: Tape, shape: Shape, x: Value) -> Value:
@@ -273,7 +233,7 @@ def _fused(tape: Tape, shape: Shape, query: Value, key: Value, values: Value) ->
         repeated = [op.copied(tape, part, query.size_bytes) for part in (key, values)]
         key, values = repeated
     mask = shape.sequences * shape.length**2 * shape.element if shape.masked else 0
-    statistics = _FP32 * shape.tokens * model.num_heads
+    statistics = FP32_BYTES * shape.tokens * model.num_heads
     out = op.flash_attention(tape, query, key, values, statistics, mask_bytes=mask)
     tape.drop(*repeated)
     if model.structure.joins_rotary and not model.structure.rotates_first:
@@ -285,14 +245,14 @@ def _fused(tape: Tape, shape: Shape, query: Value, key: Value, values: Value) ->
 def _eager(tape: Tape, shape: Shape, query: Value, key: Value, values: Value) -> Value:
     """Write the scores out."""
     full = shape.model.structure.softmax is Softmax.SCORES
-    scores_bytes = shape.scores * (_FP32 if full else shape.element)
+    scores_bytes = shape.scores * (FP32_BYTES if full else shape.element)
     repeated = query.size_bytes
     grouped = shape.model.num_kv_heads < shape.model.num_heads
     late_values = None if grouped else values
     high_query, high_key = query, key
     if full:
-        high_query = op.cast(tape, query, shape.tokens * shape.model.query_size * _FP32)
-        high_key = op.cast(tape, key, shape.tokens * shape.model.key_size * _FP32)
+        high_query = op.cast(tape, query, shape.tokens * shape.model.query_size * FP32_BYTES)
+        high_key = op.cast(tape, key, shape.tokens * shape.model.key_size * FP32_BYTES)
     key_copy = op.copied(tape, high_key, high_query.size_bytes)
     value_copy = op.copied(tape, values, repeated) if late_values is None else None
     query_copy = op.copied(tape, high_query)
@@ -320,7 +280,7 @@ def _softmax(tape: Tape, shape: Shape, masked: Value) -> Value:
         weights = op.softmax(tape, masked)
         tape.drop(masked)
         return weights
-    high = op.cast(tape, masked, shape.scores * _FP32)
+    high = op.cast(tape, masked, shape.scores * FP32_BYTES)
     probabilities = op.softmax(tape, high)
     tape.drop(high, masked)
     weights = op.cast(tape, probabilities, shape.scores * shape.element)

@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from frenzy_marp.core.memory.blocks import Shape
+from frenzy_marp.core.memory.shape import Shape
 from frenzy_marp.core.memory.sizes import Bytes, rounded_up
 from frenzy_marp.core.memory.tape import rounded
 from frenzy_shared.domain.model import Attention

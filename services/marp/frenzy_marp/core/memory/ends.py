@@ -1,7 +1,8 @@
 """The two ends of a decoder: embeddings, and final norm, vocabulary projection and loss."""
 
 from frenzy_marp.core.memory import operators as op
-from frenzy_marp.core.memory.blocks import Shape, capped, normalise, replaced
+from frenzy_marp.core.memory.blocks import capped, normalise, replaced
+from frenzy_marp.core.memory.shape import Shape
 from frenzy_marp.core.memory.tape import Tape, Value
 from frenzy_shared.domain.plan import Loss
 

@@ -5,7 +5,6 @@ from functools import cached_property
 
 import numpy as np
 
-from frenzy_marp.core.memory.blocks import Shape
 from frenzy_marp.core.memory.common import constants, masks
 from frenzy_marp.core.memory.gradients import Gradients, Walk
 from frenzy_marp.core.memory.moments import (
@@ -20,6 +19,7 @@ from frenzy_marp.core.memory.moments import (
 )
 from frenzy_marp.core.memory.profiles import saved_by_first_norms, trained_in_embedding
 from frenzy_marp.core.memory.program import Profile, block_of, ends_of
+from frenzy_marp.core.memory.shape import Shape
 from frenzy_marp.core.memory.sizes import Bytes
 from frenzy_marp.core.memory.states import States, states
 from frenzy_shared.domain.model import Attention, ModelArchitecture

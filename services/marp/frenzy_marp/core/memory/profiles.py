@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from frenzy_marp.core.memory.blocks import Shape, block, normalise
+from frenzy_marp.core.memory.blocks import block, normalise
 from frenzy_marp.core.memory.ends import embed, head
+from frenzy_marp.core.memory.shape import Shape
 from frenzy_marp.core.memory.tape import Tape, Value
 from frenzy_shared.domain.model import ModelArchitecture
 from frenzy_shared.domain.plan import ActivationCheckpointing

@@ -18,8 +18,8 @@ from typing import Final
 
 import numpy as np
 
-from frenzy_marp.core.memory.blocks import Shape
 from frenzy_marp.core.memory.profiles import BlockProfile, EndsProfile, block_profile, ends_profile
+from frenzy_marp.core.memory.shape import Shape
 from frenzy_marp.core.memory.sizes import Bytes, fixed, names, per_sequence, rounded_sizes
 from frenzy_marp.core.memory.tape import Storage, Tape, rounded
 from frenzy_shared.domain.plan import ActivationCheckpointing

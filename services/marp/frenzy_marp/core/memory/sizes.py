@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from frenzy_marp.core.memory.blocks import Shape
+from frenzy_marp.core.memory.shape import Shape
 from frenzy_marp.core.memory.tape import BLOCK_BYTES, rounded
 
 Bytes = npt.NDArray[np.int64]
