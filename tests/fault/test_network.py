@@ -41,8 +41,9 @@ class Cluster(Deployment):
         return service
 
     def gang(self, name, seconds, **options):
-        """Start a job on all nodes but one; return it and the nodes, rank 0's first."""
+        """Start a job on all nodes but one, whose ranks meet; return it and its nodes."""
         job = self.submit(name, ranks=4, seconds=seconds, env={"TEST_MEET": "1"}, **options)
+        self.until(lambda: len(met(self, job)) == 4, f"the ranks of {name} meet", 60)
         self.until(lambda: self.job(job)["state"] == "RUNNING", f"{name} runs", 60)
         return job, self.nodes_of(job)
 
