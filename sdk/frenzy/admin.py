@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from frenzy import operations
 from frenzy.exchange import Retry
 from frenzy.transport import AsyncTransport, Transport
-from frenzy_shared.messages.http import DeadLetterView, NodeView, TokenView
+from frenzy_shared.messages.http import DeadLetterView, NodeView, TokenInfo, TokenView
 from frenzy_shared.messages.v1 import Reconciliation
 
 
@@ -52,6 +52,19 @@ class Admin:
                 self._retry, role=role, project=project, name=name, expires_in_s=expires_in_s
             )
         )
+
+    def tokens(self) -> tuple[TokenInfo, ...]:
+        """Return the tokens of the projects that you administer, oldest first, without secrets."""
+        return self._io.run(operations.tokens(self._retry))
+
+    def revoke_token(self, token: str) -> None:
+        """Make a token void, by its id: at once, everywhere.
+
+        Raises:
+            NotFound: there is none, or you do not administer its project.
+            InvalidState: it is a node's (revoke the node), or the operator's own.
+        """
+        self._io.run(operations.revoke_token(self._retry, token))
 
     def reconcile(self, *, apply: bool = False, dead: Sequence[str] = ()) -> Reconciliation:
         """Return what a store in SAFE MODE says wrongly; with ``apply`` put it right.
@@ -114,6 +127,14 @@ class AsyncAdmin:
                 self._retry, role=role, project=project, name=name, expires_in_s=expires_in_s
             )
         )
+
+    async def tokens(self) -> tuple[TokenInfo, ...]:
+        """Return the tokens of the projects that you administer, oldest first, without secrets."""
+        return await self._io.run(operations.tokens(self._retry))
+
+    async def revoke_token(self, token: str) -> None:
+        """Make a token void, by its id; see ``Admin.revoke_token``."""
+        await self._io.run(operations.revoke_token(self._retry, token))
 
     async def reconcile(self, *, apply: bool = False, dead: Sequence[str] = ()) -> Reconciliation:
         """Return what a store in SAFE MODE says wrongly; with ``apply`` put it right.

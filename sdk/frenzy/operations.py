@@ -32,6 +32,8 @@ from frenzy_shared.messages.http import (
     SeriesView,
     Timeline,
     TimelineEntry,
+    TokenInfo,
+    TokenList,
     TokenView,
     VersionView,
 )
@@ -300,6 +302,18 @@ def create_token(
     body = {"role": role, "project": project, "name": name, "expires_in_s": expires_in_s}
     answer = yield from exchange(Call(method="POST", path="/tokens", json=body), retry)
     return _decode(TokenView, answer)
+
+
+def tokens(retry: Retry) -> Operation[tuple[TokenInfo, ...]]:
+    """Read the tokens that the caller administers."""
+    answer = yield from _get(retry, "/tokens")
+    return _decode(TokenList, answer).tokens
+
+
+def revoke_token(retry: Retry, token: str) -> Operation[None]:
+    """Make a token void."""
+    path = f"/tokens/{quote(token, safe='')}:revoke"
+    yield from exchange(Call(method="POST", path=path), retry)
 
 
 def revoke_node(retry: Retry, node: str) -> Operation[None]:

@@ -40,7 +40,7 @@ COMMANDS: Final = {
     "project": ("projects:project", "Show projects, or set a project's part in the fair share."),
     "quota": ("projects:quota", "Show or set what projects may use of the cluster."),
     "secret": ("secrets:secret", "Set, list and delete secrets that jobs may use."),
-    "token": ("tokens:token", "Make API tokens for people and programs."),
+    "token": ("tokens:token", "Make, list and revoke API tokens of people and programs."),
     "init": ("init:init", "Create the streams on the NATS server that FRENZY_NATS_URL names."),
     "node": ("node:node", "Make machines nodes of a cluster, and shut them out again."),
     "nodes": ("nodes:nodes", "List nodes and their GPUs, or take them out of service."),

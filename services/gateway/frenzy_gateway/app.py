@@ -75,6 +75,7 @@ async def run(settings: GatewaySettings) -> None:
                 certificate=settings.certificate,
             ),
             lambda stop: _collect(state, blobs, settings, stop),
+            lambda stop: every(settings.collect_s, stop, service.tokens.forget_expired),
             stop=stop,
         )
 

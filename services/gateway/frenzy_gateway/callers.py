@@ -1,26 +1,18 @@
-"""Callers: who a token proves, and the tokens they make for others."""
+"""Callers: who a token proves."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
-from frenzy_gateway.submission import check_project
-from frenzy_shared.auth import (
-    ALL_PROJECTS,
-    Role,
-    check_token,
-    new_token,
-    parse_token,
-    token_record,
-)
+from frenzy_shared.auth import ALL_PROJECTS, Role, check_token, parse_token
 from frenzy_shared.clock import Clock
-from frenzy_shared.errors import FieldProblem, Forbidden, InvalidSpec, Unauthenticated
-from frenzy_shared.messages.http import TokenRequest, TokenView
+from frenzy_shared.errors import Forbidden, FrenzyError, Unauthenticated
 from frenzy_shared.state.port import StateStore
-from frenzy_shared.times import moment
 
 log = logging.getLogger(__name__)
 
-_LONGEST_LIFE_S = 10 * 365 * 86_400
+_NOTED: Final = 10_000
+_NOTE_EVERY_MS: Final = 60_000  # "last used" need not be more exact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,17 +36,23 @@ class Caller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callers:
-    """Looks tokens up and makes new ones."""
+    """Looks tokens up, at each request: what is revoked is void at once, at every gateway.
+
+    ``noted`` holds when this gateway last wrote down that a token was used, by its id.
+    """
 
     state: StateStore
     clock: Clock
+    noted: dict[str, int] = field(default_factory=dict[str, int])
 
     async def authenticate(self, text: str) -> Caller:
         """Return who holds a token; ``Unauthenticated`` when nobody does."""
         token = parse_token(text)
         if token is None:
             raise Unauthenticated("this is not an API token; they look like frz_<id>_<secret>")
-        record = check_token(token, await self.state.token(token.id), self.clock.now_ms())
+        now_ms = self.clock.now_ms()
+        record = check_token(token, await self.state.token(token.id), now_ms)
+        await self._note_use(record.id, now_ms)
         return Caller(
             token_id=record.id,
             name=record.name or record.id,
@@ -62,55 +60,14 @@ class Callers:
             project=record.project,
         )
 
-    async def create_token(self, caller: Caller, request: TokenRequest) -> TokenView:
-        """Make a token within the caller's own scope.
-
-        Raises:
-            InvalidSpec: naming the wrong field.
-            Forbidden: the caller's own scope is smaller.
-        """
-        role = _check(request)
-        caller.require(request.project)
-        now, token = self.clock.now_ms(), new_token()
-        expires_ms = 0 if request.expires_in_s is None else now + _ceil_ms(request.expires_in_s)
-        record = token_record(
-            token,
-            role=role,
-            project=request.project,
-            name=request.name,
-            created_ms=now,
-            expires_ms=expires_ms,
-        )
-        await self.state.put_token(record)
-        log.info("%s made token %s: %s of %s", caller.name, token.id, role, request.project)
-        return TokenView(
-            id=token.id,
-            token=token.text,
-            name=request.name,
-            role=role,
-            project=request.project,
-            expires_at=moment(expires_ms) if expires_ms else None,
-        )
-
-
-def _check(request: TokenRequest) -> Role:
-    """Return the role of a request whose fields are all right."""
-    if request.role not in list(Role):
-        roles = ", ".join(Role)
-        raise _invalid("role", f"must be one of {roles} (got {request.role!r:.40})")
-    if not (1 <= len(request.name) <= 100 and request.name.isprintable()):
-        raise _invalid("name", "use 1 to 100 printable characters")
-    if request.project != ALL_PROJECTS:
-        check_project(request.project)
-    if request.expires_in_s is not None and not 0 < request.expires_in_s <= _LONGEST_LIFE_S:
-        raise _invalid("expires_in_s", "must be above 0 and at most ten years")
-    return Role(request.role)
-
-
-def _ceil_ms(seconds: float) -> int:
-    return max(1, int(seconds * 1000))
-
-
-def _invalid(name: str, detail: str) -> InvalidSpec:
-    problem = FieldProblem(pointer=f"/{name}", detail=detail)
-    return InvalidSpec(f"{name}: {detail}", problems=(problem,))
+    async def _note_use(self, token_id: str, now_ms: int) -> None:
+        """Write down that a token was used; a store that cannot is no reason to refuse."""
+        if now_ms - self.noted.get(token_id, 0) < _NOTE_EVERY_MS:
+            return
+        if len(self.noted) >= _NOTED:
+            self.noted.clear()
+        self.noted[token_id] = now_ms
+        try:
+            await self.state.use_token(token_id, now_ms)
+        except FrenzyError as error:
+            log.warning("the use of token %s was not noted: %s", token_id, error.message)

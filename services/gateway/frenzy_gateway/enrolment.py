@@ -5,10 +5,11 @@ beside nats-server (``frenzy up --listen``); the server's keeper reloads it.
 """
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from frenzy_gateway.callers import Caller
 from frenzy_shared.auth import (
     ALL_PROJECTS,
     EnrolmentToken,
@@ -25,6 +26,7 @@ from frenzy_shared.clock import Clock
 from frenzy_shared.domain.ids import is_name
 from frenzy_shared.errors import FieldProblem, Forbidden, InvalidSpec, InvalidState, NotFound
 from frenzy_shared.messages import http
+from frenzy_shared.state.decisions import token_created, token_revoked
 from frenzy_shared.state.port import StateStore
 from frenzy_shared.times import moment
 
@@ -112,11 +114,11 @@ class Enrolment:
             name=f"node {request.node}",
             created_ms=now_ms,
         )
-        await self.state.put_token(record)
+        await self.state.put_token(record, token_created(record, f"node {request.node}"))
         log.info("node %s is enrolled", request.node, extra={"node": request.node})
         return http.EnrolView(node=request.node, nats_url=self.nats_url, token=token.text)
 
-    async def revoke(self, node: str) -> None:
+    async def revoke(self, caller: Caller, node: str) -> None:
         """Shut a node out: its connections end at once, its token is void.
 
         Raises:
@@ -135,10 +137,10 @@ class Enrolment:
                 suggestions=(f"give it no more work: frenzy nodes drain {node}",),
             )
         users.remove(BusRole.NODE, node)
-        record = await self.state.token(known[node].token_id) if known[node].token_id else None
+        record = await self.state.token(known[node].token_id)
         if record is not None:
-            await self.state.put_token(replace(record, expires_ms=self.clock.now_ms()))
-        log.info("the credentials of node %s are revoked", node, extra={"node": node})
+            await self.state.delete_token(record.id, token_revoked(record, caller.name))
+        log.info("%s revoked the credentials of node %s", caller.name, node, extra={"node": node})
 
     def _users(self) -> UsersFile:
         if self.users is None:

@@ -10,6 +10,7 @@ from frenzy_gateway.submission import check_project
 from frenzy_shared.domain.cluster import summarize_kinds
 from frenzy_shared.domain.job import TERMINAL, JobState
 from frenzy_shared.messages.projects import ProjectList, ProjectSettings, ProjectView
+from frenzy_shared.state.decisions import project_changed
 from frenzy_shared.state.port import StateStore
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,8 @@ class Projects:
     async def put(self, caller: Caller, name: str, settings: ProjectSettings) -> ProjectView:
         """Replace what is decided for a project; jobs that run are left alone."""
         project = check_project(name)
-        await self.state.put_project(settings.project(project))
+        decided = settings.project(project)
+        await self.state.put_project(decided, project_changed(decided, caller.name))
         log.info("%s set the quotas of project %s: %s", caller.name, project, settings)
         return project_view(project, await self._cluster())
 

@@ -20,8 +20,9 @@ from frenzy_gateway.reading import Reader
 from frenzy_gateway.sealed import Seal
 from frenzy_gateway.secrets import Secrets
 from frenzy_gateway.settings import GatewaySettings
+from frenzy_gateway.tokens import Tokens
 from frenzy_shared import crashpoints
-from frenzy_shared.auth import ALL_PROJECTS
+from frenzy_shared.auth import ALL_PROJECTS, parse_token
 from frenzy_shared.blobs.port import BlobStore
 from frenzy_shared.bus.nats_users import UsersFile
 from frenzy_shared.bus.port import Bus
@@ -71,6 +72,7 @@ class GatewayService:
     settings: GatewaySettings
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     seal: Seal | None = None
+    noted_tokens: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
     def reader(self) -> Reader:
@@ -85,7 +87,15 @@ class GatewayService:
     @property
     def callers(self) -> Callers:
         """Return what knows the callers."""
-        return Callers(state=self.state, clock=self.clock)
+        return Callers(state=self.state, clock=self.clock, noted=self.noted_tokens)
+
+    @property
+    def tokens(self) -> Tokens:
+        """Return what makes, lists and revokes tokens."""
+        own = self.settings.admin_token
+        token = None if own is None else parse_token(own.get_secret_value())
+        own_id = "" if token is None else token.id
+        return Tokens(state=self.state, clock=self.clock, own_id=own_id)
 
     @property
     def dead_letters(self) -> DeadLetters:

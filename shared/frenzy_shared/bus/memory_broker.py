@@ -110,6 +110,9 @@ class MemoryBroker:
                 time_ms=time.time_ns() // 1_000_000,
             )
         )
+        if stream.config.max_per_subject == 1:
+            same = (m for m in stream.messages[:-1] if m.subject == subject)
+            stream.removed.update(message.sequence for message in same)
         self.route(stream.messages[-1], None)  # core subscribers hear stored messages too
         self.notify()
         return Published(sequence=sequence, duplicate=False)

@@ -9,6 +9,7 @@ from typing import Final
 
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.subjects import (
+    DECISIONS_STREAM,
     DLQ_STREAM,
     EVENTS_STREAM,
     EVIDENCE_DURABLE,
@@ -113,7 +114,9 @@ def _scheduler(inbox: str) -> Permissions:
             *_shares(EVIDENCE_STREAM, EVIDENCE_DURABLE),
             *_shares(EVENTS_STREAM, WAKE_DURABLE),
             *_reads(EVENTS_STREAM),  # to judge the store's history, and to put it right
+            *_reads(DECISIONS_STREAM),
             subjects.ALL_EVENTS,
+            subjects.ALL_DECISIONS,
             subjects.desired("*"),
             subjects.MARP_PLAN,  # what a waiting job could run with if its pins were others
             f"{ROOT}.dlq.>",

@@ -84,7 +84,7 @@ def wanted(config: StreamConfig, replicas: int) -> dict[str, Any]:
         "max_age": config.max_age_s * _NANOSECONDS,
         "max_bytes": config.max_bytes,
         "max_msgs": -1,
-        "max_msgs_per_subject": -1,
+        "max_msgs_per_subject": config.max_per_subject,
         "max_msg_size": -1,
         "max_consumers": -1,
         "duplicate_window": config.duplicate_window_s * _NANOSECONDS,

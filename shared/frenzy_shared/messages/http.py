@@ -203,6 +203,25 @@ class TokenView(Wire):
     expires_at: datetime | None = None
 
 
+class TokenInfo(Wire):
+    """A token without its secret. ``last_used_at`` is exact to a minute; None: never."""
+
+    id: str
+    name: str
+    role: str
+    project: str
+    created_at: datetime
+    expires_at: datetime | None = None
+    last_used_at: datetime | None = None
+    expired: bool = False
+
+
+class TokenList(Wire):
+    """Tokens, oldest first."""
+
+    tokens: tuple[TokenInfo, ...]
+
+
 class ExplainView(Wire):
     """Why a job is where it is. ``source``: "scheduler" (fresh) or "store" (last known)."""
 

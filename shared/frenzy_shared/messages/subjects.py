@@ -17,6 +17,7 @@ TELEMETRY: Final = f"{ROOT}.tel.*.*"
 EVIDENCE: Final = f"{ROOT}.evd.>"
 JOB_EVENTS: Final = f"{ROOT}.evt.*.job.>"
 ALL_EVENTS: Final = f"{ROOT}.evt.>"
+ALL_DECISIONS: Final = f"{ROOT}.dec.>"
 JOBS_SUBMITTED: Final = f"{ROOT}.evt.*.job.submitted.*"
 
 
@@ -43,6 +44,21 @@ def job_events_of_kind(kind: str) -> str:
 def node_event(kind: str, node: str) -> str:
     """Return the subject of one node event."""
     return f"{ROOT}.evt.cluster.node.{kind}.{node}"
+
+
+def project_event(kind: str, project: str) -> str:
+    """Return the subject of one kind of event of a project itself."""
+    return f"{ROOT}.evt.{project}.project.{kind}.{project}"
+
+
+def token_event(kind: str, token: str) -> str:
+    """Return the subject of one kind of event of an API token."""
+    return f"{ROOT}.evt.cluster.token.{kind}.{token}"
+
+
+def decision(kind: str, name: str) -> str:
+    """Return the subject that keeps the newest decision about a project, a token or a node."""
+    return f"{ROOT}.dec.{kind}.{name}"
 
 
 def evidence(node: str, kind: str) -> str:
@@ -95,6 +111,7 @@ class StreamConfig:
     max_bytes: int
     discard: Literal["old", "new"]
     duplicate_window_s: int = 600
+    max_per_subject: int = -1  # messages; -1: any number
     persist_async: bool = False  # faster, may lose the last moments on power loss: logs only
 
 
@@ -102,6 +119,7 @@ EVENTS_STREAM: Final = "FRENZY_EVENTS"
 EVIDENCE_STREAM: Final = "FRENZY_EVIDENCE"
 LOGS_STREAM: Final = "FRENZY_LOGS"
 DLQ_STREAM: Final = "FRENZY_DLQ"
+DECISIONS_STREAM: Final = "FRENZY_DECISIONS"
 
 # Durables that all replicas of a service share.
 MARP_DURABLE: Final = "marp"  # of the events: jobs to plan
@@ -138,5 +156,14 @@ STREAMS: Final = (
         max_age_s=30 * _DAY_S,
         max_bytes=256 * 1024**2,
         discard="old",
+    ),
+    # What administrators decided outlives all events: of each thing the newest, without an age.
+    StreamConfig(
+        name=DECISIONS_STREAM,
+        subject=ALL_DECISIONS,
+        max_age_s=0,
+        max_bytes=128 * 1024**2,
+        discard="old",
+        max_per_subject=1,
     ),
 )

@@ -1,7 +1,8 @@
 #!lua name=frenzy1
 --[[
 Every change of Frenzy's state. `tables.py` says the same in Python; the contract tests compare.
-`upkeep.lua`, `secrets.lua` and `keeper.lua` go on with this library: one text for the server.
+`upkeep.lua`, `secrets.lua`, `decisions.lua` and `keeper.lua` go on with this library: one text for
+the server.
 
 A record is a hash of JSON texts by field. Texts that came from Python are stored and passed on as
 they are: Lua reads the few fields it decides by, and never writes a number it has parsed, so
@@ -15,8 +16,7 @@ Keys, all under {frenzy}: so that they share one hash slot:
   arrivals                        string  counter: a job's `sequence`
   jobs project:<p> state:<S>      zset    job ids by sequence; state:QUEUED is the queue
   unfinished:<p>                  set     what the quota counts
-  quota:<p>                       string  limit of unfinished jobs, kept beside `projects`
-  projects                        hash    name -> JSON
+  quota:<p>                       string  limit of unfinished jobs, kept by `decisions.lua`
   usage:all                       string  JSON: what projects have had, for the fair share
   secrets                         set     projects that have secrets
   secrets:<p>                     hash    name -> JSON, sealed
@@ -32,7 +32,7 @@ Keys, all under {frenzy}: so that they share one hash slot:
   op:<id>                         string  the answer of a call that took effect, expires
 ]]
 
-local VERSION = 4 -- read by the services before they load or use the library
+local VERSION = 5 -- read by the services before they load or use the library
 local P = '{frenzy}:'
 local OP_MEMO_S = 86400
 local IDEMPOTENCY_S = 2592000
@@ -104,25 +104,28 @@ local function record_text(flat)
   return '{' .. table.concat(parts, ',') .. '}'
 end
 
+local function post_record(about, messages, traceparent, now)
+  local gen = call('HGET', P .. 'history', 'gen') or ''
+  for i, message in ipairs(messages) do
+    local number = call('HINCRBY', P .. 'outbox:state', 'posted', 1)
+    call('XADD', P .. 'outbox', '*', 'number', number,
+      'message_id', about.id .. ':' .. about.version .. ':' .. (i - 1),
+      'subject', message.subject, 'type', message.type, 'entity', about.entity,
+      'version', about.version, 'time_ms', int(now), 'data', message.data,
+      'record', about.record, 'traceparent', traceparent, 'history', gen .. ':' .. number)
+  end
+end
+
 local function post(entity, messages, traceparent, now)
   if #messages == 0 then
     return
   end
   local key = P .. entity
-  local version, id = call('HGET', key, 'version'), field(key, 'id')
-  local record = record_text(call('HGETALL', key))
-  local gen = call('HGET', P .. 'history', 'gen') or ''
   if traceparent == '' then
     traceparent = field(key, 'traceparent') or ''
   end
-  for i, message in ipairs(messages) do
-    local number = call('HINCRBY', P .. 'outbox:state', 'posted', 1)
-    call('XADD', P .. 'outbox', '*', 'number', number,
-      'message_id', id .. ':' .. version .. ':' .. (i - 1),
-      'subject', message.subject, 'type', message.type, 'entity', entity,
-      'version', version, 'time_ms', int(now), 'data', message.data,
-      'record', record, 'traceparent', traceparent, 'history', gen .. ':' .. number)
-  end
+  post_record({entity = entity, id = field(key, 'id'), version = call('HGET', key, 'version'),
+               record = record_text(call('HGETALL', key))}, messages, traceparent, now)
 end
 
 local function tell(job, now)
@@ -275,7 +278,7 @@ local function claim(request, version, owners)
     elseif owner ~= '' then
       return answer('TAKEN', version, '', device .. ' is held by ' .. owner)
     end
-    owners[device] = request.id .. '#' .. request.patch.attempt
+    owners[device] = request.id .. '#' .. (request.claim_attempt or request.patch.attempt)
   end
   return nil
 end

@@ -44,7 +44,8 @@ local function history(gen)
   call('HSETNX', P .. 'history', 'gen', gen)
   return {call('HGET', P .. 'history', 'gen'),
           tonumber(call('HGET', P .. 'outbox:state', 'posted') or 0),
-          call('GET', P .. 'safe_mode') or ''}
+          call('GET', P .. 'safe_mode') or '',
+          tonumber(call('GET', P .. 'decisions') or 0)}
 end
 
 local function unsafe(request)
@@ -110,6 +111,7 @@ local function restore(request)
   for _, entry in ipairs(request.nodes) do
     restore_node(entry, now)
   end
+  restore_decisions(request.decisions or {}) -- an older service does not send them
   return answer('OK')
 end
 

@@ -22,12 +22,14 @@ class History:
     """Where the store is in its history.
 
     ``gen`` is random and made once in a store's life; ``posted`` counts the messages that its
-    changes left. Neither changes backwards by itself. ``safe_mode`` says why it is in SAFE MODE.
+    changes left, ``decisions`` the announced decisions about tokens and projects. None of them
+    changes backwards by itself. ``safe_mode`` says why it is in SAFE MODE.
     """
 
     gen: str
     posted: int
     safe_mode: str = ""
+    decisions: int = 0
 
     @property
     def mark(self) -> str:
@@ -54,6 +56,16 @@ class NodeRestore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A token or a project as its newest announcement has it; ``stored`` None: it was removed."""
+
+    kind: str  # "token" | "project"
+    id: str
+    version: int
+    stored: Json | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
     """Records to write as they are, and the history that goes on: its ``gen`` and ``posted``."""
 
@@ -62,6 +74,7 @@ class Restore:
     posted: int
     jobs: Sequence[JobRestore] = ()
     nodes: Sequence[NodeRestore] = ()
+    decisions: Sequence[Decision] = ()  # those that the store has not counted yet are written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.domain.project import Project
 from frenzy_shared.messages.codec import from_json
 from frenzy_shared.state import rules
+from frenzy_shared.state.memory_decisions import MemoryDecisions
 from frenzy_shared.state.memory_keeper import MemoryKeeper
 from frenzy_shared.state.memory_secrets import MemorySecrets
 from frenzy_shared.state.port import (
@@ -24,13 +25,12 @@ from frenzy_shared.state.port import (
     RunGroup,
     StoreHealth,
     Submission,
-    TokenRecord,
 )
 from frenzy_shared.state.records import carries, page_limit, page_start, token_before
 from frenzy_shared.state.tables import Tables, copy, cursor
 
 
-class MemoryStore(MemoryKeeper, MemorySecrets):
+class MemoryStore(MemoryKeeper, MemorySecrets, MemoryDecisions):
     """A complete ``StateStore`` and ``Keeper`` in one process; a fake clock moves its time."""
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -40,7 +40,6 @@ class MemoryStore(MemoryKeeper, MemorySecrets):
         self._runs: dict[str, dict[str, Json]] = {}  # by group, then by run
         self._revisions: dict[str, int] = {}  # of groups
         self._revision = 0
-        self._tokens: dict[str, TokenRecord] = {}
         self._usage: Json | None = None
         self._cursor = cursor(0)
         self._posted = asyncio.Event()  # replaced by a fresh one each time it is set
@@ -220,19 +219,7 @@ class MemoryStore(MemoryKeeper, MemorySecrets):
             if entry.cursor > self._cursor or entry.time_ms >= oldest
         ]
 
-    # -- tokens, quotas, health ---------------------------------------------------------------
-
-    async def put_token(self, token: TokenRecord) -> None:
-        """Store a token."""
-        self._tokens[token.id] = token
-
-    async def token(self, token_id: str) -> TokenRecord | None:
-        """Read a token."""
-        return self._tokens.get(token_id)
-
-    async def put_project(self, project: Project) -> None:
-        """Store a project."""
-        self._tables.projects[project.name] = project
+    # -- projects, health ---------------------------------------------------------------------
 
     async def projects(self) -> tuple[Project, ...]:
         """Read all projects."""
@@ -269,6 +256,9 @@ class MemoryStore(MemoryKeeper, MemorySecrets):
 
     def _announce(self, result: Result) -> Result:
         if result.ok:
-            posted, self._posted = self._posted, asyncio.Event()
-            posted.set()
+            self._wake()
         return result
+
+    def _wake(self) -> None:
+        posted, self._posted = self._posted, asyncio.Event()
+        posted.set()

@@ -4,12 +4,21 @@ import secrets
 from collections.abc import Callable, Sequence
 
 from frenzy_shared.clock import Clock
-from frenzy_shared.domain.ids import JobId
+from frenzy_shared.domain.ids import JobId, ProjectName
 from frenzy_shared.domain.job import TERMINAL, JobRecord
+from frenzy_shared.domain.project import Project
 from frenzy_shared.messages.codec import from_json
 from frenzy_shared.state import rules
-from frenzy_shared.state.keeper import History, JobRestore, Lease, Leave, NodeRestore, Restore
-from frenzy_shared.state.port import Result, Status
+from frenzy_shared.state.keeper import (
+    Decision,
+    History,
+    JobRestore,
+    Lease,
+    Leave,
+    NodeRestore,
+    Restore,
+)
+from frenzy_shared.state.port import Result, Status, TokenRecord
 from frenzy_shared.state.tables import Tables, copy
 
 _SIDE = ("spec", "plans", "pending")
@@ -54,7 +63,12 @@ class MemoryKeeper:
         """Return where the store is in its history."""
         tables = self._tables
         tables.gen = tables.gen or secrets.token_hex(8)
-        return History(gen=tables.gen, posted=tables.posted, safe_mode=tables.safe_mode)
+        return History(
+            gen=tables.gen,
+            posted=tables.posted,
+            safe_mode=tables.safe_mode,
+            decisions=tables.decisions,
+        )
 
     async def enter_safe_mode(self, why: str) -> None:
         """Refuse every change from now on."""
@@ -76,6 +90,7 @@ class MemoryKeeper:
                 self._restore_job(job)
             for node in restore.nodes:
                 self._restore_node(node)
+            self._restore_decisions(restore.decisions)
 
         return self._if_unsafe(restore.lease, write)
 
@@ -119,3 +134,17 @@ class MemoryKeeper:
         entity = f"node:{restored.record['id']}"
         self._tables.records[entity] = copy(restored.record)
         self._tables.post(entity, restored.outbox)
+
+    def _restore_decisions(self, decisions: Sequence[Decision]) -> None:
+        tables = self._tables
+        known = tables.decisions
+        for one in decisions:
+            if one.version <= known:
+                continue
+            tables.decisions = max(tables.decisions, one.version)
+            if one.kind == "project" and one.stored is not None:
+                tables.projects[ProjectName(one.id)] = from_json(Project, one.stored)
+            elif one.stored is not None:
+                tables.tokens[one.id] = from_json(TokenRecord, one.stored)
+            else:
+                tables.tokens.pop(one.id, None)

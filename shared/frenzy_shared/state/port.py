@@ -70,8 +70,19 @@ class OutboxMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Announcement:
+    """Messages about a token or a project, and the record that travels with them.
+
+    The record holds no secret; the store adds ``version``, the number of the decision.
+    """
+
+    record: Json
+    messages: Sequence[OutboxMessage]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Take one free device of an UP node for the attempt that this call starts."""
+    """Take one free device of an UP node for the attempt that this call opens."""
 
     node: NodeId
     device: str
@@ -115,8 +126,8 @@ class Change:
     "plans", "pending" (None deletes). ``version`` grows by 1 exactly when ``patch`` is not
     empty; documents alone (the pending reason) leave the version as it is.
     A job's ``owned_devices`` is kept by the store from claims and releases.
-    When ``claims`` are given the patch sets ``attempt`` and the owner token is
-    ``<job>#<that attempt>``.
+    When ``claims`` are given the owner token is ``<job>#<attempt>``, where the attempt is the one
+    that the patch sets, or ``claim_attempt``: a successor's, beside the attempt that still runs.
     """
 
     entity: str  # "job:<id>" | "node:<id>"
@@ -128,6 +139,7 @@ class Change:
     patch: Json = field(default_factory=dict)
     documents: Mapping[str, Json | None] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
+    claim_attempt: int | None = None
     releases: Sequence[Release] = ()
     set_timers: Sequence[Timer] = ()
     clear_timers: Sequence[str] = ()
@@ -191,7 +203,10 @@ class JobPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRecord:
-    """An API token without its secret. ``secret_sha256`` is hex; times in ms, 0 = never."""
+    """An API token without its secret. ``secret_sha256`` is hex; times in ms, 0 = never.
+
+    ``used_ms`` is known of those that ``tokens`` returns.
+    """
 
     id: str
     secret_sha256: str
@@ -200,6 +215,7 @@ class TokenRecord:
     name: str
     created_ms: int
     expires_ms: int
+    used_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,15 +360,30 @@ class StateStore(SecretStore, Protocol):
         """Remember that everything up to ``cursor`` is published; old entries are trimmed."""
         ...
 
-    async def put_token(self, token: TokenRecord) -> None:
-        """Store a token, replacing one with the same id."""
+    async def put_token(self, token: TokenRecord, told: Announcement | None = None) -> None:
+        """Store a token, replacing one with the same id.
+
+        A decision that is announced is refused in SAFE MODE (``SafeMode``); another one is not.
+        """
+        ...
+
+    async def delete_token(self, token_id: str, told: Announcement | None = None) -> bool:
+        """Remove a token; False when there is none."""
         ...
 
     async def token(self, token_id: str) -> TokenRecord | None:
         """Read a token."""
         ...
 
-    async def put_project(self, project: Project) -> None:
+    async def tokens(self) -> tuple[TokenRecord, ...]:
+        """Read all tokens, by age, with when they were last used."""
+        ...
+
+    async def use_token(self, token_id: str, at_ms: int) -> None:
+        """Note that a token was used."""
+        ...
+
+    async def put_project(self, project: Project, told: Announcement | None = None) -> None:
         """Store what is decided for a project; its limit of unfinished jobs holds from now on."""
         ...
 

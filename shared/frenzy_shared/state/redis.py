@@ -18,7 +18,7 @@ from frenzy_shared.domain.job import JobRecord, JobState
 from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.domain.project import Project
 from frenzy_shared.errors import FrenzyError, Misconfigured, StorageFull, Unavailable
-from frenzy_shared.messages.codec import from_json, to_json
+from frenzy_shared.messages.codec import from_json
 from frenzy_shared.state import rules, server
 from frenzy_shared.state.port import (
     Change,
@@ -31,7 +31,6 @@ from frenzy_shared.state.port import (
     RunGroup,
     StoreHealth,
     Submission,
-    TokenRecord,
 )
 from frenzy_shared.state.records import (
     call_result,
@@ -43,6 +42,7 @@ from frenzy_shared.state.records import (
     page_start,
     token_before,
 )
+from frenzy_shared.state.redis_decisions import RedisDecisions
 from frenzy_shared.state.redis_keeper import RedisKeeper
 from frenzy_shared.state.redis_secrets import RedisSecrets
 from frenzy_shared.state.requests import apply_request, register_request, submit_request
@@ -56,7 +56,7 @@ _FETCH: Final = 200  # records read in one call: the server does nothing else me
 _LONGEST_WAIT_S: Final = 20.0
 
 
-class RedisStore(RedisKeeper, RedisSecrets):
+class RedisStore(RedisKeeper, RedisSecrets, RedisDecisions):
     """A ``StateStore`` on a server. Survives the server's restarts; make it with ``open``."""
 
     def __init__(self, client: Any, waiting: Any) -> None:  # noqa: ANN401 - redis has no types
@@ -249,25 +249,7 @@ class RedisStore(RedisKeeper, RedisSecrets):
         """Remember what is published; drop published entries of more than a day ago."""
         await self._call("advance_outbox", cursor)
 
-    # -- tokens, quotas, health ---------------------------------------------------------------
-
-    async def put_token(self, token: TokenRecord) -> None:
-        """Store a token."""
-        await _ask(self._redis.set(f"{_P}token:{token.id}", dumps(to_json(token))))
-
-    async def token(self, token_id: str) -> TokenRecord | None:
-        """Read a token."""
-        token = await self._document("token", token_id)
-        return None if token is None else from_json(TokenRecord, token)
-
-    async def put_project(self, project: Project) -> None:
-        """Store a project, and what ``submit`` looks at."""
-        pipeline, quota = self._redis.pipeline(transaction=True), f"{_P}quota:{project.name}"
-        pipeline.hset(f"{_P}projects", project.name, dumps(to_json(project)))
-        pipeline.delete(quota)
-        if project.max_unfinished_jobs is not None:
-            pipeline.set(quota, project.max_unfinished_jobs)
-        await _ask(pipeline.execute())
+    # -- projects, health ---------------------------------------------------------------------
 
     async def projects(self) -> tuple[Project, ...]:
         """Read all projects."""

@@ -31,8 +31,8 @@ class RedisKeeper:
 
     async def history(self) -> History:
         """Return where the store is in its history."""
-        gen, posted, why = await self._call("history", secrets.token_hex(8))
-        return History(gen=gen, posted=int(posted), safe_mode=why)
+        gen, posted, why, decisions = await self._call("history", secrets.token_hex(8))
+        return History(gen=gen, posted=int(posted), safe_mode=why, decisions=int(decisions))
 
     async def enter_safe_mode(self, why: str) -> None:
         """Refuse every change from now on."""

@@ -9,8 +9,9 @@ from typing import Any
 
 from frenzy_shared.domain.cluster import NodeState
 from frenzy_shared.messages.codec import to_json
-from frenzy_shared.state.keeper import Leave, Restore
+from frenzy_shared.state.keeper import Decision, Leave, Restore
 from frenzy_shared.state.port import (
+    Announcement,
     Change,
     NodeRegistration,
     OutboxMessage,
@@ -61,6 +62,8 @@ def apply_request(change: Change) -> str:
     }
     if change.lease is not None:
         request["lease"] = _lease(change.lease)
+    if change.claim_attempt is not None:
+        request["claim_attempt"] = str(change.claim_attempt)
     return dumps(request)
 
 
@@ -113,6 +116,7 @@ def restore_request(restore: Restore) -> str:
                 }
                 for node in restore.nodes
             ],
+            "decisions": [_decision(one) for one in restore.decisions],
         }
     )
 
@@ -126,6 +130,33 @@ def leave_request(leave: Leave) -> str:
             "timers": _timers(leave.timers),
         }
     )
+
+
+def announced_request(
+    name: str, told: Announcement | None, *, text: str = "", limit: int | None = None
+) -> str:
+    """Return the argument of a decision about a token or a project."""
+    return dumps(
+        {
+            "id": name,
+            "text": text,
+            **({} if limit is None else {"limit": limit}),
+            "record": "" if told is None else dumps(told.record),
+            **_messages(() if told is None else told.messages),
+        }
+    )
+
+
+def _decision(decision: Decision) -> dict[str, Any]:
+    stored = decision.stored or {}
+    limit = stored.get("max_unfinished_jobs")
+    return {
+        "kind": decision.kind,
+        "id": decision.id,
+        "version": decision.version,
+        **({} if decision.stored is None else {"text": dumps(stored)}),
+        **({} if limit is None else {"limit": limit}),
+    }
 
 
 def _lease(lease: tuple[str, str]) -> dict[str, str]:

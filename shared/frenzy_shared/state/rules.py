@@ -97,8 +97,9 @@ def _check_patch(kind: str, change: Change) -> None:
 def _check_job_change(change: Change) -> None:
     if change.expect_epoch is not None:
         raise ValueError("jobs have no epoch to expect")
-    if change.claims and not isinstance(change.patch.get("attempt"), int):
-        raise ValueError("claims need the attempt that they start in the patch")
+    opened = change.patch.get("attempt") if change.claim_attempt is None else change.claim_attempt
+    if change.claims and not isinstance(opened, int):
+        raise ValueError("claims need the attempt that they open, in the patch or beside it")
     unknown = set(change.documents) - DOCUMENTS
     if unknown:
         raise ValueError(f"unknown documents: {', '.join(sorted(unknown))}")

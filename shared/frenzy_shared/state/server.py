@@ -18,7 +18,7 @@ ACCOUNT_RULES: Final = (
     "-@scripting +fcall +fcall_ro +time +info +config|get +function|list"
 )
 
-_SOURCES: Final = ("functions.lua", "upkeep.lua", "secrets.lua", "keeper.lua")
+_SOURCES: Final = ("functions.lua", "upkeep.lua", "secrets.lua", "decisions.lua", "keeper.lua")
 _REQUIRED: Final = {
     "appendonly": ("yes", "without it a restart loses every job"),
     "appendfsync": ("always", "with others a power cut loses accepted jobs"),

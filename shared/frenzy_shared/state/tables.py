@@ -22,6 +22,7 @@ from frenzy_shared.state.port import (
     Result,
     Status,
     Submission,
+    TokenRecord,
 )
 from frenzy_shared.state.records import dumps, in_safe_mode, loads, message_id
 from frenzy_shared.telemetry import traceparent
@@ -71,6 +72,8 @@ class Tables:
         self.leases: Expiring[str] = Expiring(clock)
         self.outbox: list[OutboxEntry] = []
         self.projects: dict[str, Project] = {}
+        self.tokens: dict[str, TokenRecord] = {}
+        self.decisions = 0  # the number of the newest one
         self._ops: Expiring[Result] = Expiring(clock)
         self.keys: Expiring[tuple[str, str]] = Expiring(clock)  # job and body by idempotency key
         self.keys_of: dict[str, str] = {}  # by job
@@ -230,8 +233,9 @@ class Tables:
             if owner != rules.FREE:
                 detail = f"{device} is unknown" if owner is None else f"{device} is held by {owner}"
                 return Result(status=Status.TAKEN, detail=detail)
-            job = change.entity.removeprefix("job:")
-            owners[device] = owner_token(job, change.patch["attempt"])
+            job, beside = change.entity.removeprefix("job:"), change.claim_attempt
+            attempt = change.patch["attempt"] if beside is None else beside
+            owners[device] = owner_token(job, attempt)
         return owners
 
     def _released(self, change: Change, owners: dict[str, str]) -> int:
@@ -302,12 +306,17 @@ class Tables:
 
     def post(self, entity: str, messages: Sequence[OutboxMessage]) -> None:
         """Leave messages about an entity as it is now."""
-        record = self.records[entity]
+        self.post_record(entity, self.records[entity]["id"], self.records[entity], messages)
+
+    def post_record(
+        self, entity: str, name: str, record: Json, messages: Sequence[OutboxMessage]
+    ) -> None:
+        """Leave messages about a record; ``name`` is what their ids begin with."""
         for index, message in enumerate(messages):
             self.posted += 1
             entry = OutboxEntry(
                 cursor=cursor(self.posted),
-                message_id=message_id(record["id"], record["version"], index),
+                message_id=message_id(name, record["version"], index),
                 subject=message.subject,
                 type=message.type,
                 entity=entity,

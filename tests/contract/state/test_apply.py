@@ -255,22 +255,6 @@ async def test_refuses_what_cannot_mean_anything(store, change, why):
         await store.apply("op", change)
 
 
-async def test_tokens(store):
-    from frenzy_shared.state.port import TokenRecord
-
-    token = TokenRecord(
-        id="t1",
-        secret_sha256="ab" * 32,
-        role="admin",
-        project="*",
-        name="ci",
-        created_ms=1,
-        expires_ms=0,
-    )
-    await store.put_token(token)
-    assert await store.token("t1") == token
-
-
 async def test_nodes_publish_too(store):
     await store.register_node("op", registration("n1"))
     (joined,) = await store.read_outbox("", 10)

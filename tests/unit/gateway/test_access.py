@@ -10,7 +10,11 @@ from frenzy_shared.auth import Role, new_token
 
 PUBLIC = {"/healthz", "/readyz", "/metrics", "/schemas/job.json", "/openapi.json"}
 # What an administrator of one project may do; all else of administrators is about the cluster.
-OF_A_PROJECT = {("POST", "/api/v1/tokens")}
+OF_A_PROJECT = {
+    ("POST", "/api/v1/tokens"),
+    ("GET", "/api/v1/tokens"),
+    ("POST", "/api/v1/tokens/{token}:revoke"),
+}
 # Where a POST reads what is sent.
 WITH_BODY = {
     f"/api/v1/{path}"

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.support.state import FakeClock
 
+from frenzy_gateway.callers import Caller
 from frenzy_gateway.enrolment import Enrolment
 from frenzy_gateway.settings import GatewaySettings
 from frenzy_shared.auth import Role, check_token, parse_enrolment_token, parse_token
@@ -22,6 +23,8 @@ from frenzy_shared.errors import (
 from frenzy_shared.messages.http import EnrolRequest, NodeTokenRequest
 from frenzy_shared.settings import load
 from frenzy_shared.state.memory import MemoryStore
+
+OPERATOR = Caller(token_id="t", name="ops", role=Role.ADMIN, project="*")
 
 
 @pytest.fixture
@@ -112,19 +115,19 @@ async def test_a_key_belongs_to_one_identity_and_its_refusal_does_not_use_the_to
 async def test_a_revoked_node_is_gone_from_the_bus_and_its_token_is_void(enrolment, key):
     made = enrolment.invite(NodeTokenRequest())
     answer = await enrolment.enrol(EnrolRequest(token=made.token, node="n1", public_key=key))
-    await enrolment.revoke("n1")
+    await enrolment.revoke(OPERATOR, "n1")
     assert key not in enrolment.users.configuration.read_text()
     token = parse_token(answer.token)
-    with pytest.raises(Unauthenticated, match="expired"):
+    with pytest.raises(Unauthenticated, match="not valid"):
         check_token(token, await enrolment.state.token(token.id), enrolment.clock.now_ms())
     with pytest.raises(NotFound, match="n1"):
-        await enrolment.revoke("n1")
+        await enrolment.revoke(OPERATOR, "n1")
 
 
 async def test_a_node_of_the_head_itself_is_not_shut_out(enrolment, key):
     enrolment.users.put(Identity(role=BusRole.NODE, name="local", public_key=key))
     with pytest.raises(InvalidState, match="the head itself runs it"):
-        await enrolment.revoke("local")
+        await enrolment.revoke(OPERATOR, "local")
     assert names(enrolment) == ["local"]
 
 

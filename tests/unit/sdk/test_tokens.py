@@ -8,7 +8,8 @@ from tests.support.api import NOW, ScriptedApi, ok
 from tests.support.cli import cli
 
 from frenzy import AsyncClient, Client
-from frenzy_shared.messages.http import TokenView
+from frenzy_shared.auth import new_token
+from frenzy_shared.messages.http import TokenInfo, TokenList, TokenView
 
 __all__ = ["cli"]
 
@@ -74,3 +75,50 @@ def test_mistakes_are_told_before_anything_is_sent(cli, arguments, says):
     assert result.code in (1, 2)
     assert says in result.err
     assert not cli.api.requests
+
+
+def info(name, **more):
+    fields = {"id": name, "name": "ann", "role": "viewer", "project": "vision", "created_at": NOW}
+    return TokenInfo(**{**fields, **more})
+
+
+FOUND = TokenList(
+    tokens=(
+        info("1a", last_used_at=NOW),
+        info("2b", expires_at=NOW, expired=True),
+        info("3c", role="node"),
+    )
+)
+
+
+async def test_tokens_are_listed_and_revoked_by_both_clients():
+    api = ScriptedApi().on("GET", "/tokens", ok(FOUND)).on("POST", "/tokens/1a:revoke", NOTHING)
+    with Client("http://f", "t", transport=httpx.MockTransport(api)) as client:
+        assert client.admin.tokens() == FOUND.tokens
+        client.admin.revoke_token("1a")
+    async with AsyncClient("http://f", "t", transport=httpx.MockTransport(api)) as client:
+        assert await client.admin.tokens() == FOUND.tokens
+        await client.admin.revoke_token("1a")
+    assert len(api.sent("POST", "/tokens/1a:revoke")) == 2
+
+
+NOTHING = httpx.Response(204)
+
+
+def test_the_list_shows_use_and_expiry_and_no_node(cli):
+    cli.api.on("GET", "/tokens", ok(FOUND))
+    shown = cli("token", "list").out
+    assert [line.split()[0] for line in shown.splitlines()] == ["ID", "1a", "2b"]
+    assert "2026-01-02 03:04 UTC" in shown
+    assert "expired" in shown
+    assert cli("token", "list", "--nodes", "-q").out == "1a\n2b\n3c\n"
+
+
+def test_revoking_takes_ids_and_refuses_secrets(cli):
+    cli.api.on("POST", "/tokens/1a:revoke", NOTHING)
+    assert cli("token", "revoke", "1a").err == "token 1a is revoked\n"
+    whole = new_token()
+    refused = cli("token", "revoke", whole.text)
+    assert (refused.code, whole.secret in refused.err) == (1, False)
+    assert f"frenzy token revoke {whole.id}" in refused.err
+    assert len(cli.api.requests) == 1

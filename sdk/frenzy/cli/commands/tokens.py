@@ -1,8 +1,9 @@
 """``frenzy token``: API tokens for people and programs."""
 
 import sys
+from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -10,8 +11,20 @@ from frenzy.cli import output
 from frenzy.cli.groups import group
 from frenzy.cli.options import Format, Output, Quiet, Url
 from frenzy.client import Client
+from frenzy_shared.auth import parse_token
 from frenzy_shared.errors import Misconfigured
 from frenzy_shared.units import parse_duration_s
+
+_NODE: Final = "node"
+_COLUMNS: Final[dict[str, Any]] = {
+    "id": lambda one: one.id,
+    "name": lambda one: one.name,
+    "role": lambda one: one.role,
+    "project": lambda one: one.project,
+    "expires": lambda one: "expired" if one.expired else _minute(one.expires_at) or "never",
+    "last used": lambda one: _minute(one.last_used_at) or "never",
+}
+_WIDE: Final[dict[str, Any]] = {"created": lambda one: _minute(one.created_at)}
 
 token = group()
 
@@ -26,7 +39,7 @@ class Who(StrEnum):
 
 @token.callback()
 def about() -> None:
-    """Make API tokens for people and programs."""
+    """Make, list and revoke API tokens of people and programs."""
 
 
 @token.command()
@@ -58,11 +71,56 @@ def create(
     sys.stdout.write(f"{made.token}\n")
     if not quiet:
         scope = "all projects" if made.project == "*" else f"project {made.project}"
-        until = f"until {made.expires_at:%Y-%m-%d %H:%M} UTC" if made.expires_at else "for ever"
+        until = f"until {_minute(made.expires_at)}" if made.expires_at else "for ever"
         sys.stderr.write(
             f"token {made.id} ({made.name}): {made.role} of {scope}, valid {until}; "
             "it is not shown again\n"
         )
+
+
+@token.command("list")
+def list_(
+    *,
+    nodes: Annotated[bool, typer.Option("--nodes", help="Those of nodes too.")] = False,
+    quiet: Quiet = False,
+    output_: Output = Format.TABLE,
+    url: Url = None,
+) -> None:
+    """List the tokens of the projects that you administer. Secrets are not shown to anybody."""
+    with Client(url) as client:
+        found = [one for one in client.admin.tokens() if nodes or one.role != _NODE]
+    chosen = Format.NAME if quiet else output_
+    output.write_list(found, chosen, _COLUMNS, wide=_WIDE, name=lambda one: one.id)
+
+
+@token.command()
+def revoke(
+    tokens: Annotated[list[str], typer.Argument(metavar="ID...", help="Tokens' ids, not secrets.")],
+    *,
+    quiet: Quiet = False,
+    url: Url = None,
+) -> None:
+    """Make tokens void, at once and for ever. Jobs that were submitted with them go on."""
+    with Client(url) as client:
+        for one in tokens:
+            client.admin.revoke_token(_id(one))
+            if not quiet:
+                sys.stderr.write(f"token {_id(one)} is revoked\n")
+
+
+def _id(text: str) -> str:
+    """Return a token's id. A whole token is refused: it is in the shell's history now."""
+    known = parse_token(text)
+    if known is not None:
+        raise Misconfigured(
+            "this is a whole token, secret and all: give its id only",
+            suggestions=(f"frenzy token revoke {known.id}",),
+        )
+    return text
+
+
+def _minute(time: datetime | None) -> str:
+    return f"{time:%Y-%m-%d %H:%M} UTC" if time else ""
 
 
 def _seconds(text: str) -> float:

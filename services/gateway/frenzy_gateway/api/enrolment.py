@@ -22,9 +22,9 @@ async def create_node_token(
 
 
 @router.post("/nodes/{node}:revoke", status_code=204)
-async def revoke_node(node: str, service: Service, _: ClusterAdmin) -> Response:
+async def revoke_node(node: str, service: Service, caller: ClusterAdmin) -> Response:
     """Shut a node out: its connections end at once."""
-    await service.enrolment.revoke(node)
+    await service.enrolment.revoke(caller, node)
     return Response(status_code=204)
 
 
