@@ -57,18 +57,24 @@ async def every(
     action: Callable[[], Awaitable[object]],
     *,
     wake: asyncio.Event | None = None,
+    share: float = 1.0,
 ) -> None:
     """Call ``action`` every ``period_s`` seconds, and at once when ``wake`` is set.
 
+    It takes at most ``share`` of the time: after a long call comes a rest that nothing cuts short.
     ``Unavailable`` (a server is down) is logged and tried again; other errors end the loop.
     """
+    loop = asyncio.get_running_loop()
     while not stop.is_set():
+        started = loop.time()
         if wake is not None:
             wake.clear()
         try:
             await action()
         except Unavailable as error:
             log.warning("%s; trying again", error.message)
+        if share < 1:
+            await wait_any((loop.time() - started) * (1 / share - 1), stop)
         await wait_any(period_s, stop, *([wake] if wake is not None else []))
 
 

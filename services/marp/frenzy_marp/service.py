@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -13,8 +14,10 @@ from frenzy_marp.core.correction import corrected
 from frenzy_marp.core.learning_runs import is_over
 from frenzy_marp.core.planner import plan_job
 from frenzy_marp.core.present import Present
+from frenzy_marp.core.turns import in_turn
 from frenzy_marp.estimates import estimate_view
 from frenzy_marp.learning import Learner, framework_of
+from frenzy_marp.memo import Memo
 from frenzy_marp.metrics import Metrics
 from frenzy_marp.settings import MarpSettings
 from frenzy_shared import crashpoints
@@ -39,7 +42,15 @@ from frenzy_shared.telemetry import Telemetry
 log = logging.getLogger(__name__)
 
 _QUEUE: Final = "marp"
+_SUBMITTED: Final = frozenset({JobState.SUBMITTED})
+_QUEUED: Final = frozenset({JobState.QUEUED})
+# What plans that were found fresh depend on: the job's version, the kinds' digest, when memory last
+# ran out; and an era, because another replica that knew less may have written them since.
+_Stamp = tuple[int, str, int, int]
 _Reply = TypeVar("_Reply", PlanReply, EstimateReply)
+_CATCH_UP_S: Final = 1.0  # of planning in one go; events go on meanwhile
+_TRUSTED_S: Final = 300.0  # plans that were found fresh
+_REFRESH_SHARE: Final = 0.2  # of the time, however many jobs wait
 _TO_PLAN: Final = frozenset({"submitted", "replanned"})
 
 
@@ -54,6 +65,9 @@ class Marp:
     telemetry: Telemetry
     _metrics: Metrics = field(init=False)
     _learner: Learner = field(init=False)
+    _memo: Memo = field(init=False, default_factory=Memo)
+    _seen: dict[JobId, int] = field(init=False, default_factory=dict)  # to plan, at the last look
+    _fresh: dict[JobId, _Stamp] = field(init=False, default_factory=dict)  # plans, when last read
 
     def __post_init__(self) -> None:
         """Register metrics; nothing runs yet."""
@@ -75,7 +89,9 @@ class Marp:
             exact = await self.bus.serve(subjects.MARP_ESTIMATE, self.on_estimate, queue=_QUEUE)
             stack.push_async_callback(exact.stop)
             await run_until_stopped(
-                lambda ended: every(self.settings.refresh_s, ended, self.refresh), stop=stop
+                lambda s: every(self.settings.catch_up_s, s, self.catch_up),
+                lambda s: every(self.settings.refresh_s, s, self.refresh, share=_REFRESH_SHARE),
+                stop=stop,
             )
 
     async def on_event(self, message: Message) -> None:
@@ -121,18 +137,48 @@ class Marp:
 
         return await self._answered(message, estimate, EstimateReply)
 
+    async def catch_up(self) -> None:
+        """Plan jobs whose events are late or were lost, in turn by project.
+
+        Events come in the order of arrival: behind one project's thousands, another's job would
+        wait for all of them.
+        """
+        waiting = await self.state.jobs_in(_SUBMITTED)
+        late = [record for record in waiting if self._seen.get(record.id) == record.version]
+        self._seen = {record.id: record.version for record in waiting}
+        until = self.clock.monotonic() + _CATCH_UP_S
+        for seen in in_turn(late, random.Random()):  # noqa: S311 - no secret
+            if self.clock.monotonic() > until:
+                return
+            record = await self.state.job(seen.id)  # an event may have been faster
+            if record is not None and record.state is JobState.SUBMITTED:
+                await self._carefully(record, self._plan_submitted(record))
+
     async def refresh(self) -> None:
-        """Read what was learned; plan jobs that no event announced, or whose cluster changed."""
+        """Read what was learned; plan jobs again whose plans the cluster or that made stale."""
         await self._learner.refresh()
         present = await self._present()
-        waiting = await self.state.jobs_in(frozenset({JobState.SUBMITTED, JobState.QUEUED}))
-        for record in waiting:
-            try:
-                await self._renew(record, present)
-            except Unavailable:
-                raise
-            except Exception:  # one job that cannot be planned must not stop all others
-                log.exception("job %s could not be planned", record.id, extra={"job": record.id})
+        era = int(self.clock.monotonic() / _TRUSTED_S)
+        fresh: dict[JobId, _Stamp] = {}
+        for record in await self.state.jobs_in(_QUEUED):
+            learned_ms = self._learner.experience.learned_ms
+            stamp = (record.version, present.digest, learned_ms, era)
+            if self._fresh.get(record.id) == stamp or await self._carefully(
+                record, self._renew(record, present)
+            ):
+                fresh[record.id] = stamp
+        self._fresh = fresh
+
+    async def _carefully(self, record: JobRecord, planning: Awaitable[None]) -> bool:
+        """Plan one job; one that cannot be planned must not stop all others."""
+        try:
+            await planning
+        except Unavailable:
+            raise
+        except Exception:
+            log.exception("job %s could not be planned", record.id, extra={"job": record.id})
+            return False
+        return True
 
     async def _answered(
         self,
@@ -167,9 +213,6 @@ class Marp:
             log.warning("nothing is learned from job %s: %s", record.id, error)
 
     async def _renew(self, record: JobRecord, present: Present) -> None:
-        if record.state is JobState.SUBMITTED:
-            await self._plan_submitted(record)
-            return
         plans = await self.state.plans(record.id)
         if (
             plans is None
@@ -221,12 +264,14 @@ class Marp:
         started = self.clock.monotonic()
         outcome = "error"
         try:
-            plans = plan_job(
-                training_setup(spec),
-                present.within(spec.resources.node_pins),
-                demanded=demanded,
-                experience=self._learner.experience,
-                framework=framework_of(spec),
+            setup, kinds = training_setup(spec), present.within(spec.resources.node_pins)
+            framework, experience = framework_of(spec), self._learner.experience
+            plans = self._memo.plans(
+                (setup, kinds, demanded, framework),
+                experience,
+                lambda: plan_job(
+                    setup, kinds, demanded=demanded, experience=experience, framework=framework
+                ),
             )
             outcome = "feasible" if plans.feasible else "infeasible"
         except FrenzyError as error:

@@ -140,8 +140,89 @@ async def test_plans_follow_the_cluster_without_a_transition(world):
 async def test_a_job_whose_event_was_missed_is_found(world):
     await world.node()
     await world.submit("a")
-    await world.marp.refresh()
+    await world.marp.catch_up()
+    assert (await world.store.job("a")).state is JobState.SUBMITTED  # its event may be on its way
+    await world.marp.catch_up()
     assert (await world.store.job("a")).state is JobState.QUEUED
+
+
+async def test_a_project_with_one_job_does_not_wait_for_one_with_many(world, monkeypatch):
+    await world.node()
+    for number in range(40):
+        await world.submit(f"storm-{number}", project="storm")
+    await world.submit("other", project="other")
+    monkeypatch.setattr(frenzy_marp.service, "_CATCH_UP_S", 5.0)  # of a clock that stands still
+    planned, plan = [], world.marp._plan_submitted
+
+    async def planning(record):
+        planned.append(record.id)
+        world.marp.clock.advance(1.0)
+        await plan(record)
+
+    monkeypatch.setattr(world.marp, "_plan_submitted", planning)
+    await world.marp.catch_up()
+    assert planned == []
+    await world.marp.catch_up()
+    assert "other" in planned[:2]
+    assert len(planned) <= 7  # then events have their turn
+
+
+async def test_who_was_planned_meanwhile_is_not_planned_again(world, monkeypatch):
+    await world.node()
+    await world.submit("a")
+    await world.marp.catch_up()
+    waiting = await world.store.jobs_in(frozenset({JobState.SUBMITTED}))
+    await world.handle_events()
+
+    async def as_before(_states):
+        return waiting
+
+    async def never(_record):
+        raise AssertionError
+
+    monkeypatch.setattr(world.store, "jobs_in", as_before)
+    monkeypatch.setattr(world.marp, "_plan_submitted", never)
+    await world.marp.catch_up()
+
+
+async def test_plans_are_made_once_for_the_question_and_the_job(world, monkeypatch):
+    await world.node()
+    calls, plan = [], frenzy_marp.service.plan_job
+
+    def counted(*arguments, **options):
+        calls.append(arguments)
+        return plan(*arguments, **options)
+
+    monkeypatch.setattr(frenzy_marp.service, "plan_job", counted)
+    question = PlanRequest(spec=parse_spec(SPEC)).encode()
+    await world.marp.on_question(Message(subject=subjects.MARP_PLAN, payload=question))
+    await world.submit("a")
+    await world.handle_events()
+    assert len(calls) == 1
+    await world.node("node-b", kind="emulated-b")
+    await world.submit("b")
+    await world.handle_events()
+    assert len(calls) == 2
+    assert {plan.kind for plan in (await world.store.plans("b")).plans} >= {"emulated-b"}
+
+
+async def test_fresh_plans_are_read_once(world, monkeypatch):
+    await world.node()
+    await world.submit("a")
+    await world.handle_events()
+    read, plans = [], world.store.plans
+
+    async def counted(job):
+        read.append(job)
+        return await plans(job)
+
+    monkeypatch.setattr(world.store, "plans", counted)
+    for _ in range(3):
+        await world.marp.refresh()
+    assert read == ["a"]
+    world.marp.clock.advance(400.0)  # another replica may have written since
+    await world.marp.refresh()
+    assert read == ["a", "a"]
 
 
 @pytest.mark.parametrize("mib", [64, 4096])
@@ -171,7 +252,8 @@ async def test_after_an_out_of_memory_the_same_plan_does_not_come_again(world, m
         },
     )
     assert (await world.store.apply("oom", change)).ok
-    await world.marp.refresh()
+    await world.marp.catch_up()
+    await world.marp.catch_up()
     again = await world.store.plans("a")
     if not again.feasible:
         assert (await world.store.job("a")).reason == "NoFeasiblePlan"
@@ -260,11 +342,13 @@ async def test_one_job_that_cannot_be_planned_does_not_stop_the_others(world, mo
         return plan(*arguments, **options)
 
     monkeypatch.setattr(frenzy_marp.service, "plan_job", fail_once)
-    await world.marp.refresh()
+    await world.marp.catch_up()
+    await world.marp.catch_up()
     states = [(await world.store.job(job)).state for job in ("a", "b")]
-    assert states == [JobState.SUBMITTED, JobState.QUEUED]
-    await world.marp.refresh()
-    assert (await world.store.job("a")).state is JobState.QUEUED
+    assert sorted(states) == [JobState.QUEUED, JobState.SUBMITTED]
+    await world.marp.catch_up()
+    states = [(await world.store.job(job)).state for job in ("a", "b")]
+    assert states == [JobState.QUEUED] * 2
 
 
 async def test_a_question_that_breaks_the_planner_is_answered(world, monkeypatch):

@@ -186,6 +186,20 @@ async def test_every_period_and_at_once_when_woken() -> None:
     assert time.monotonic() - start < 5
 
 
+async def test_after_a_long_call_comes_a_rest_that_a_wake_does_not_cut_short() -> None:
+    stop, wake, times = asyncio.Event(), asyncio.Event(), []
+
+    async def action() -> None:
+        times.append(time.monotonic())
+        wake.set()
+        await asyncio.sleep(0.05)
+        if len(times) == 2:
+            stop.set()
+
+    await every(60, stop, action, wake=wake, share=0.25)
+    assert 0.2 <= times[1] - times[0] < 5
+
+
 async def test_a_wake_during_the_action_is_not_lost() -> None:
     stop, wake, times = asyncio.Event(), asyncio.Event(), []
 
