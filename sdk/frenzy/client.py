@@ -36,7 +36,9 @@ class Client:
     """A connection to one Frenzy server.
 
     Without arguments it uses FRENZY_URL, FRENZY_TOKEN and FRENZY_CA (a file of certificates for a
-    server whose own is not of a public authority), then what ``frenzy up`` wrote.
+    server whose own is not of a public authority), then what ``frenzy up`` wrote. With the URLs of
+    several gateways, commas between them, it begins with any and goes on to the next when one
+    fails.
     Errors are ``FrenzyError`` subclasses; calls are retried where that is safe (it always is:
     submits carry an idempotency key).
     """
@@ -54,12 +56,11 @@ class Client:
         self.url = server.url
         self._retry = retry or Retry()
         self._http = httpx.Client(
-            base_url=server.url,
             headers=_headers(server.token),
             transport=transport,
             verify=server.verify(),
         )
-        self._io = Transport(self._http)
+        self._io = Transport(self._http, server.urls)
 
     def plan(self, spec: specs.SpecSource, *, project: str = "default") -> PlanSet:
         """Return ranked plans for this cluster. No side effects; local files are not sent."""
@@ -239,12 +240,11 @@ class AsyncClient:
         self.url = server.url
         self._retry = retry or Retry()
         self._http = httpx.AsyncClient(
-            base_url=server.url,
             headers=_headers(server.token),
             transport=transport,
             verify=server.verify(),
         )
-        self._io = AsyncTransport(self._http)
+        self._io = AsyncTransport(self._http, server.urls)
 
     async def plan(self, spec: specs.SpecSource, *, project: str = "default") -> PlanSet:
         """Return ranked plans for this cluster. No side effects; local files are not sent."""

@@ -25,15 +25,20 @@ DEFAULT_URL: Final = "http://127.0.0.1:8642"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """One server. ``source`` says where the address came from.
+    """One server, which several gateways may stand for. ``source`` says where ``urls`` came from.
 
     ``ca`` is a file of certificates that the server's must be signed by; empty: the system's.
     """
 
-    url: str
+    urls: tuple[str, ...]  # of its gateways, at least one
     token: str
     source: str
     ca: str = ""
+
+    @property
+    def url(self) -> str:
+        """Return the first gateway's address, which stands for the server."""
+        return self.urls[0]
 
     def verify(self) -> "ssl.SSLContext | bool":
         """Return what httpx checks the server's certificate by.
@@ -61,10 +66,12 @@ def user_file() -> Path:
 
 
 def resolve(url: str | None = None, token: str | None = None, ca: str | None = None) -> Server:
-    """Find the server; token and certificates of the user file are for its own URL only.
+    """Find the server; token and certificates of the user file are for its own URLs only.
+
+    URLs of several gateways are written with commas between them.
 
     Raises:
-        Misconfigured: the user file is unreadable, or the URL is not http(s).
+        Misconfigured: the user file is unreadable, or a URL is not http(s).
     """
     stored_url, stored_token, stored_ca = _read(user_file())
     chosen, source = next(
@@ -77,16 +84,22 @@ def resolve(url: str | None = None, token: str | None = None, ca: str | None = N
         )
         if value
     )
-    if not chosen.startswith(("http://", "https://")):
-        raise Misconfigured(f"{source}: {chosen!r} is not a URL; write for example {DEFAULT_URL}")
-    chosen = chosen.rstrip("/")
-    ours = chosen == stored_url.rstrip("/")
+    urls = _urls(chosen, source)
+    ours = set(urls) <= set(_urls(stored_url, str(user_file()))) if stored_url else False
     return Server(
-        url=chosen,
+        urls=urls,
         token=token or os.environ.get("FRENZY_TOKEN") or (stored_token if ours else ""),
         ca=ca or os.environ.get("FRENZY_CA") or (stored_ca if ours else ""),
         source=source,
     )
+
+
+def _urls(text: str, source: str) -> tuple[str, ...]:
+    urls = tuple(part.strip().rstrip("/") for part in text.split(","))
+    for url in urls:
+        if not url.startswith(("http://", "https://")):
+            raise Misconfigured(f"{source}: {url!r} is not a URL; write for example {DEFAULT_URL}")
+    return urls
 
 
 def save(path: Path, url: str, token: str, ca: str = "") -> None:

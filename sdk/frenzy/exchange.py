@@ -16,6 +16,7 @@ from frenzy.errors import Unreachable, from_answer
 T = TypeVar("T")
 
 _BUSY: Final = frozenset({429, 502, 503, 504})  # nothing was accepted: try again
+_LONGEST_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ def exchange(
         if isinstance(outcome, Answer) and outcome.status not in _BUSY:
             break
         if failures < retry.attempts:
-            yield Pause(seconds=retry.delay_s(failures, _retry_after_s(outcome)))
+            yield Pause(seconds=retry.delay_s(failures, asked_s(outcome)))
     if not isinstance(outcome, Answer):
         raise unreachable(outcome)
     if outcome.status >= 400 and outcome.status not in accept:
@@ -116,8 +117,9 @@ def unreachable(outcome: Lost | None) -> Unreachable:
     )
 
 
-def _retry_after_s(outcome: Outcome | None) -> float:
+def asked_s(outcome: Outcome | None) -> float:
+    """Return how long the server asked to be left alone, within reason."""
     if not isinstance(outcome, Answer):
         return 0.0
     text = outcome.headers.get("retry-after", "")
-    return min(float(text), 30.0) if text.isdigit() else 0.0
+    return min(float(text), _LONGEST_S) if text.isdigit() else 0.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from frenzy.errors import from_answer
-from frenzy.exchange import Answer, Call, Lost, Retry, unreachable
+from frenzy.exchange import Answer, Call, Lost, Retry, asked_s, unreachable
 from frenzy_shared.messages.envelope import CloudEvent
 
 
@@ -132,7 +132,7 @@ class Follower:
             if isinstance(outcome, Answer):
                 raise from_answer(outcome.status, outcome.body)
             raise unreachable(outcome)
-        return self.retry.delay_s(self._failures)
+        return self.retry.delay_s(self._failures, asked_s(outcome))
 
 
 def log_of(event: ServerEvent) -> LogEntry | LogGap | None:
