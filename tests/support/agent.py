@@ -300,7 +300,7 @@ class Controller:
 class RunningAgent:
     """One agent in this process, with real shims and ranks."""
 
-    def __init__(self, broker, data_dir, node="node-a", **settings):
+    def __init__(self, broker, data_dir, node="node-a", programs=SCRIPTS, **settings):
         fields = {
             "node": node,
             "address": "127.0.1.1",
@@ -315,13 +315,14 @@ class RunningAgent:
             **settings,
         }
         self.settings = OrchestratorSettings(**fields)
+        self.programs = programs
         self.bus = MemoryBus(broker)
         self.telemetry = configure("orchestrator", self.settings)
         self.stop = asyncio.Event()
         self.tasks = []
 
     async def start(self):
-        self.agent = assemble(self.settings, self.bus, self.telemetry, SCRIPTS)
+        self.agent = assemble(self.settings, self.bus, self.telemetry, self.programs)
         loops = (self.agent.heartbeats, self.agent.evidence)
         self.tasks = [asyncio.ensure_future(loop(self.stop)) for loop in loops]
         await eventually(lambda: self.agent.epoch or self.tasks[0].done(), "registered")
@@ -378,7 +379,7 @@ class Cluster:
         self.agents = []
 
     async def agent(self, node="node-a", **settings):
-        running = RunningAgent(self.broker, self.root / node, node, **settings)
+        running = RunningAgent(self.broker, self.root / node, node=node, **settings)
         self.agents.append(running)
         return await running.start()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -14,12 +15,13 @@ from frenzy_orchestrator.adapters.devices.port import DeviceInventory
 from frenzy_orchestrator.adapters.devices.use import AttemptUse
 from frenzy_orchestrator.adapters.evidence import EvidenceLedger
 from frenzy_orchestrator.adapters.host import host_memory_bytes
-from frenzy_orchestrator.adapters.journal import NodeJournal
-from frenzy_orchestrator.adapters.launching import Launcher
+from frenzy_orchestrator.adapters.journal import TMP, NodeJournal
+from frenzy_orchestrator.adapters.launching import LONGEST_TMP, Launcher
 from frenzy_orchestrator.adapters.preparation import Preparation
 from frenzy_orchestrator.adapters.processes import ShimHost
 from frenzy_orchestrator.adapters.rendezvous import RendezvousPorts, interface_of
 from frenzy_orchestrator.adapters.secrets import SecretSource
+from frenzy_orchestrator.adapters.users import JobUsers, open_job_users
 from frenzy_orchestrator.attempt import AttemptTools
 from frenzy_orchestrator.core.launch import Programs
 from frenzy_orchestrator.metrics import AgentMetrics
@@ -28,6 +30,8 @@ from frenzy_orchestrator.roster import Roster
 from frenzy_orchestrator.service import Agent
 from frenzy_orchestrator.settings import OrchestratorSettings
 from frenzy_orchestrator.shim import procfs
+from frenzy_orchestrator.shim.cgroup import counts_processes
+from frenzy_orchestrator.shim.confine import Limits
 from frenzy_shared.blobs import bundle
 from frenzy_shared.blobs.open import open_blob_store
 from frenzy_shared.bus.nats import NatsBus
@@ -38,6 +42,8 @@ from frenzy_shared.clock import SystemClock
 from frenzy_shared.errors import Misconfigured
 from frenzy_shared.runtime import run_until_stopped
 from frenzy_shared.telemetry import Telemetry, configure, serve_metrics
+
+log = logging.getLogger(__name__)
 
 # The built-in trainer, and the runner of users' own scripts; both run as plain processes.
 PROGRAMS = Programs(
@@ -106,6 +112,7 @@ def assemble(
         outputs=outputs,
         telemetry=telemetry,
         changed=changed,
+        disk_bytes=settings.job_disk_bytes,
     )
     return Agent(
         node=settings.node,
@@ -171,6 +178,24 @@ def _inventory(settings: OrchestratorSettings) -> DeviceInventory:
 def _launcher(
     settings: OrchestratorSettings, inventory: DeviceInventory, programs: Programs
 ) -> Launcher:
+    users = _users(settings, programs)
+    limits = Limits(
+        processes=settings.job_processes,
+        open_files=settings.job_open_files,
+        file_bytes=settings.job_file_bytes,
+        address_space_bytes=settings.job_address_space_bytes,
+    )
+    if limits.processes and users is None and not (settings.cgroups and counts_processes()):
+        log.warning(
+            "nothing bounds how many processes a job starts here: no cgroup with the pids "
+            "controller can be made, and jobs have no users of their own (FRENZY_JOB_USERS)"
+        )
+    if len(str(settings.data_dir / TMP / "12345678")) > LONGEST_TMP:
+        log.warning(
+            "FRENZY_DATA_DIR %s is too long a path: sockets of data loaders must fit into names of "
+            "107 bytes, so temporary files of jobs stay where the host has them",
+            settings.data_dir,
+        )
     return Launcher(
         node=settings.node,
         data_dir=settings.data_dir,
@@ -180,4 +205,14 @@ def _launcher(
         cgroups=settings.cgroups,
         fence_after_s=settings.fence_after_s,
         peer_grace_s=settings.peer_grace_s,
+        limits=limits,
+        users=users,
     )
+
+
+def _users(settings: OrchestratorSettings, programs: Programs) -> JobUsers | None:
+    users = open_job_users(settings.job_users, settings.job_groups)
+    if users is not None:
+        first = {programs.trainer[0], programs.script[0]}
+        users.prepare_node(settings.data_dir, settings.checkpoints, sorted(first))
+    return users

@@ -9,10 +9,11 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from frenzy_orchestrator.adapters import processes
+from frenzy_orchestrator.adapters.diskuse import used_bytes
 from frenzy_orchestrator.adapters.evidence import EvidenceLedger
 from frenzy_orchestrator.adapters.journal import AttemptFolder
 from frenzy_orchestrator.adapters.launching import Launcher
@@ -20,6 +21,7 @@ from frenzy_orchestrator.adapters.preparation import Preparation, Refused
 from frenzy_orchestrator.adapters.processes import ShimHost, ShimProcess
 from frenzy_orchestrator.adapters.rendezvous import RendezvousPorts
 from frenzy_orchestrator.adapters.secrets import SecretSource
+from frenzy_orchestrator.adapters.threads import in_own_thread
 from frenzy_orchestrator.core.exits import (
     NEVER_RAN,
     Ending,
@@ -37,8 +39,9 @@ from frenzy_shared.clock import Clock
 from frenzy_shared.domain.job import RankOutcome, StopReason
 from frenzy_shared.errors import StorageFull, Unavailable
 from frenzy_shared.messages.v1 import AttemptPhase, DesiredAttempt, EvidenceKind, Phase
-from frenzy_shared.runtime import wait_any
+from frenzy_shared.runtime import cancel, wait_any
 from frenzy_shared.telemetry import Telemetry
+from frenzy_shared.units import format_bytes
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +52,7 @@ _KILL_TICK_S: Final = 0.1
 _STUCK_AFTER_S: Final = 60.0  # SIGKILL that has not worked for so long will not (uninterruptible)
 _FULL_DISK_RETRY_S: Final = 2.0
 _QUOTA_GRACE_S: Final = 2.0
+_DISK_TICK_S: Final = 5.0
 
 _STAGES: Final[Mapping[AttemptPhase, Stage]] = {
     AttemptPhase.PREPARING: Stage.PREPARING,
@@ -77,6 +81,7 @@ class AttemptTools:
     outputs: OutputTools
     telemetry: Telemetry
     changed: asyncio.Event  # set when there is evidence to publish
+    disk_bytes: int = 0  # that an attempt may fill; 0: no bound
 
 
 class Attempt:
@@ -128,13 +133,13 @@ class Attempt:
             crashpoints.reach("agent.after-go")
             self._go.set()
 
-    def stop(self, reason: StopReason, grace_s: float) -> None:
+    def stop(self, reason: StopReason, grace_s: float, message: str = "") -> None:
         """End the attempt for ever: tombstone first, then everything else.
 
         Raises:
             StorageFull: there is no tombstone, and nothing was stopped.
         """
-        self.folder.bury(reason, grace_s)
+        self.folder.bury(reason, grace_s, message)
         crashpoints.reach("agent.after-tombstone")
         self._stop.set()
 
@@ -260,16 +265,17 @@ class Attempt:
         return self._tools.shims.adopt(path)
 
     async def _guard(self, shim: ShimProcess) -> None:
-        """Watch the shim to its end: tell the start, pass on a stop, enforce the log quota."""
+        """Watch the shim to its end: tell the start, pass on a stop, enforce the quotas."""
         gone = asyncio.Event()
         watch = asyncio.ensure_future(shim.wait())
         watch.add_done_callback(lambda _: gone.set())
+        measuring = asyncio.ensure_future(self._measure_disk())
         told_at: float | None = None
         try:
             while not gone.is_set():
                 await self._tell_started()
                 if self._outputs.over_quota and not self._stop.is_set():
-                    self._stop_for_quota()
+                    self._stop_for_quota(StopReason.LOG_QUOTA_EXCEEDED)
                 if self._stop.is_set() and told_at is None:
                     told_at = self._tools.clock.monotonic()
                     await self._pass_on_stop(shim)
@@ -279,6 +285,7 @@ class Attempt:
                 await wait_any(tick, gone, *([self._stop] if told_at is None else []))
         finally:
             await cancel(watch)
+            await cancel(measuring)
         await self._tell_started()
 
     async def _tell_started(self) -> None:
@@ -294,9 +301,20 @@ class Attempt:
         if self._phase is AttemptPhase.STARTED:
             await self._persist(lambda: self.folder.record(phase=AttemptPhase.STOPPING))
 
-    def _stop_for_quota(self) -> None:
-        with contextlib.suppress(StorageFull):  # tried again at the next tick
-            self.stop(StopReason.LOG_QUOTA_EXCEEDED, _QUOTA_GRACE_S)
+    def _stop_for_quota(self, reason: StopReason, message: str = "") -> None:
+        with contextlib.suppress(StorageFull):  # tried again at the next look
+            self.stop(reason, _QUOTA_GRACE_S, message)
+
+    async def _measure_disk(self) -> None:
+        """End an attempt that fills more of the disk than it may."""
+        most = self._tools.disk_bytes
+        while most and not self._stop.is_set():
+            used = await in_own_thread(lambda: used_bytes((self.folder.path, self.folder.tmp)))
+            if used > most and not self._stop.is_set():
+                limit = f"{format_bytes(most)} (FRENZY_JOB_DISK_BYTES)"
+                why = f"its files take {format_bytes(used)}, more than {limit}"
+                self._stop_for_quota(StopReason.DISK_QUOTA_EXCEEDED, why)
+            await wait_any(_DISK_TICK_S, self._stop)
 
     async def _kill_strays(self) -> None:
         since = self._tools.clock.monotonic()
@@ -312,7 +330,8 @@ class Attempt:
         crashpoints.reach("agent.before-exited")
         order, reason = self.folder.journal.order, self.folder.journal.stop_reason
         ranks = tuple(entry.rank for entry in order.ranks)
-        ending = processes.read_ending(self.folder.path, ranks, reason)
+        found = processes.read_ending(self.folder.path, ranks, reason)
+        ending = replace(found, stop_message=self.folder.journal.stop_message)
         if ending.ended_by in NEVER_RAN:
             await self._refuse(StopReason.LAUNCH_REFUSED, ending.message)
         elif ending.ranks:

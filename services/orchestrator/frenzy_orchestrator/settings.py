@@ -1,6 +1,7 @@
 """Settings of the node agent, read from FRENZY_* environment variables."""
 
 import ipaddress
+import re
 from pathlib import Path
 from typing import Annotated, Final, Self
 
@@ -11,6 +12,7 @@ from frenzy_shared.settings import Seconds, TimingSettings
 from frenzy_shared.units import MIB
 
 _EPHEMERAL_START: Final = 32_768
+_USER_NAME: Final = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 
 
 class OrchestratorSettings(TimingSettings):
@@ -51,6 +53,20 @@ class OrchestratorSettings(TimingSettings):
     """Folders of ended attempts that stay."""
     peer_grace_s: Seconds = 10.0
     """Between the first failed rank and SIGKILL for its peers."""
+    job_users: str = ""
+    """Unix users of ranks: numbers `first-last`, one a job, or one name; empty: the agent's."""
+    job_groups: str = ""
+    """Further groups of `FRENZY_JOB_USERS`, `name,...`: those that own the GPUs' device files."""
+    job_processes: Annotated[int, Field(ge=0)] = 4096
+    """Processes and threads of one rank; 0: no bound."""
+    job_open_files: Annotated[int, Field(ge=0)] = 65_536
+    """Open files of one process of a rank; 0: as the agent."""
+    job_file_bytes: Annotated[int, Field(ge=0)] = 0
+    """Size of one file that a rank writes; 0: no bound."""
+    job_address_space_bytes: Annotated[int, Field(ge=0)] = 0
+    """Address space of one process of a rank, not for CUDA, which reserves much; 0: no bound."""
+    job_disk_bytes: Annotated[int, Field(ge=0)] = 0
+    """Disk for an attempt's work folder, inputs, output and temporary files; 0: no bound."""
 
     @property
     def checkpoints(self) -> Path:
@@ -91,6 +107,17 @@ class OrchestratorSettings(TimingSettings):
     def _address(cls, address: str) -> str:
         ipaddress.ip_address(address)
         return address
+
+    @field_validator("job_users")
+    @classmethod
+    def _job_users(cls, text: str) -> str:
+        first, dash, last = text.partition("-")
+        if dash and first.isdecimal() and last.isdecimal():
+            if not 1000 <= int(first) <= int(last) < 2**31:
+                raise ValueError("write first-last, for example 200000-299999, from 1000 on")
+        elif text and not _USER_NAME.fullmatch(text):
+            raise ValueError("write numbers first-last, or the name of a user")
+        return text
 
     @field_validator("rendezvous_ports")
     @classmethod

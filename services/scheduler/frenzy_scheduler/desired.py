@@ -81,6 +81,7 @@ class Desired:
         return DesiredAttempt(
             job=record.id,
             project=record.project,
+            job_number=record.sequence,
             attempt=record.attempt,
             phase=Phase.PREPARE if record.state is JobState.RESERVED else Phase.GO,
             grace_s=self.grace_s,

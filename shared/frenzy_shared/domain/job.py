@@ -64,6 +64,7 @@ class StopReason(StrEnum):
     CHECKPOINT_ERROR = "CheckpointError"
     DATA_ERROR = "DataError"
     LOG_QUOTA_EXCEEDED = "LogQuotaExceeded"
+    DISK_QUOTA_EXCEEDED = "DiskQuotaExceeded"
     NO_FEASIBLE_PLAN = "NoFeasiblePlan"
     INTERNAL_ERROR = "InternalError"
 

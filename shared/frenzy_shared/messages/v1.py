@@ -78,6 +78,7 @@ class DesiredAttempt(Wire):
 
     job: Name
     project: Name
+    job_number: int = 0  # in order of arrival; 0: from a control plane that does not say
     attempt: Annotated[int, Field(ge=1)]
     phase: Phase
     reason: str = ""

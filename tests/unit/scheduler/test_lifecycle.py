@@ -239,6 +239,7 @@ ENDINGS = [
     (StopReason.DATA_ERROR, {}, JobState.FAILED, {}),
     (StopReason.DEADLINE_EXCEEDED, {}, JobState.FAILED, {}),
     (StopReason.LOG_QUOTA_EXCEEDED, {}, JobState.FAILED, {}),
+    (StopReason.DISK_QUOTA_EXCEEDED, {}, JobState.FAILED, {}),
     (StopReason.NO_FEASIBLE_PLAN, {}, JobState.FAILED, {}),
     (StopReason.CUDA_OUT_OF_MEMORY, {}, JobState.SUBMITTED, {"oom_retries": 1, "retries": 0}),
     (StopReason.CUDA_OUT_OF_MEMORY, {"oom_retries": 1}, JobState.FAILED, {}),

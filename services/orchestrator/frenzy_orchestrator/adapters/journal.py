@@ -6,6 +6,7 @@ of fsync buy that nothing else can happen between a decision and its record.
 """
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -25,6 +26,7 @@ from frenzy_shared.messages.base import Wire
 from frenzy_shared.messages.v1 import AttemptPhase, DesiredAttempt, Evidence, EvidenceKind
 
 JOURNAL: Final = "journal.json"
+TMP: Final = "tmp"  # beside the attempts, by a short name of each
 _RESERVE: Final = "reserve"
 _RESERVE_BYTES: Final = 4 * 1024**2
 _SEQUENCE_BLOCK: Final = 256  # sequences reserved per write of the counter
@@ -44,6 +46,7 @@ class AttemptJournal(Wire):
     phase: AttemptPhase
     rendezvous: str = ""
     stop_reason: StopReason | None = None
+    stop_message: str = ""  # why, where the reason alone does not say it
     stop_grace_s: float = 30.0
     pending: tuple[Evidence, ...] = ()
     clean_ms: int | None = None
@@ -74,6 +77,15 @@ class AttemptFolder:
         """Return the ranks' working folder."""
         return self.path / "work"
 
+    @property
+    def tmp(self) -> Path:
+        """Return the folder of the ranks' temporary files.
+
+        Its path is short: names of sockets in it must not exceed 107 bytes.
+        """
+        name = hashlib.blake2s(self.path.name.encode(), digest_size=4).hexdigest()
+        return self.path.parent.parent / TMP / name
+
     def rank(self, number: int) -> Path:
         """Return one rank's folder."""
         return self.path / "ranks" / str(number)
@@ -102,7 +114,7 @@ class AttemptFolder:
         if not kept:  # a restart may repeat the others: their ids make that harmless
             _write(self.path / JOURNAL, self.journal.encode(), self._reserve)
 
-    def bury(self, reason: StopReason, grace_s: float) -> None:
+    def bury(self, reason: StopReason, grace_s: float, message: str = "") -> None:
         """Write the tombstone: from here on the attempt never starts (again).
 
         The reason is written before it: a crash between the two leaves an attempt that is not
@@ -112,13 +124,13 @@ class AttemptFolder:
             StorageFull: there is no tombstone.
         """
         if self.journal.stop_reason is None:
-            self.record(stop_reason=reason, stop_grace_s=grace_s)
+            self.record(stop_reason=reason, stop_grace_s=grace_s, stop_message=message)
         _write(self.path / TOMBSTONE, f"{reason}\n".encode(), self._reserve)
 
     def discard_inputs(self) -> None:
         """Remove what only running ranks need; logs, reports and records stay."""
-        for name in ("work", "data", "tokenizer"):
-            shutil.rmtree(self.path / name, ignore_errors=True)
+        for folder in (self.work, self.path / "data", self.path / "tokenizer", self.tmp):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class NodeJournal:
@@ -152,7 +164,7 @@ class NodeJournal:
         path = self._root / f"{order.job}.{order.attempt}"
         folder = AttemptFolder(path, AttemptJournal(order=order, phase=phase), self._reserve)
         try:
-            path.mkdir()
+            path.mkdir(mode=0o700)
             files.sync_folder(self._root)
             _write(path / JOURNAL, folder.journal.encode(), reserve=None)
         except OSError as error:

@@ -2,20 +2,27 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Final
 
 from frenzy_orchestrator.adapters.devices.port import DeviceInventory
 from frenzy_orchestrator.adapters.devices.use import lock_path
 from frenzy_orchestrator.adapters.journal import AttemptFolder
 from frenzy_orchestrator.adapters.preparation import Inputs
+from frenzy_orchestrator.adapters.users import JobUsers
 from frenzy_orchestrator.core.launch import Gang, LocalRank, Programs, Script, argv, environment
 from frenzy_orchestrator.shim import locks
+from frenzy_orchestrator.shim.confine import NO_LIMITS, Limits, RunAs
 from frenzy_orchestrator.shim.files import write_json
 from frenzy_orchestrator.shim.launch import LAUNCH, MARKER, Launch, RankLaunch
 from frenzy_shared.domain.cluster import Device
 from frenzy_shared.messages.arrays import INDEX_LABEL
 from frenzy_shared.messages.v1 import DesiredAttempt
+
+# Python's own sockets add 33 bytes (/pymp-.../listener-...), and 107 are the most.
+LONGEST_TMP: Final = 72
+_SHARED_TMP: Final = ("/tmp/", "/var/tmp/")  # noqa: S108 - what would be covered, not what is used
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +37,19 @@ class Launcher:
     cgroups: bool
     fence_after_s: float
     peer_grace_s: float
+    limits: Limits = NO_LIMITS
+    users: JobUsers | None = None
 
     def write(self, folder: AttemptFolder, inputs: Inputs) -> None:
         """Describe the attempt's processes on disk. May block: it looks at the devices."""
         order = folder.journal.order
         gang = self._gang(folder, inputs)
         command = argv(gang, self.programs)
+        user = self.users.of(order.job_number) if self.users else None
+        if self.users and user:
+            self.users.hand_over(folder, inputs, user)
         launch = Launch(
-            ranks=tuple(self._rank(folder, gang, local, command) for local in gang.ranks),
+            ranks=tuple(self._rank(folder, gang, local, command, user) for local in gang.ranks),
             device_locks=tuple(
                 str(lock_path(self.data_dir, entry.device)) for entry in order.ranks
             ),
@@ -46,6 +58,9 @@ class Launcher:
             fence_after_s=min(self.fence_after_s, order.fence_after_s or self.fence_after_s),
             grace_s=order.grace_s,
             peer_grace_s=self.peer_grace_s,
+            limits=self.limits,
+            run_as=user,
+            cover_tmp=str(folder.tmp) if user and self._tmp_is_free(folder, inputs) else "",
         )
         write_json(folder.path / LAUNCH, launch.to_json())
 
@@ -54,16 +69,27 @@ class Launcher:
         paths = [lock_path(self.data_dir, rank.device) for rank in folder.journal.order.ranks]
         return all(locks.is_free(path) for path in paths if path.exists())
 
+    def _tmp_is_free(self, folder: AttemptFolder, inputs: Inputs) -> bool:
+        """Tell whether ranks can have a /tmp of their own: nothing they need lies in the host's."""
+        needed = (str(folder.path), self.programs.bin_folder, *astuple(inputs))
+        return not any(path.startswith(_SHARED_TMP) for path in needed)
+
     def _rank(
-        self, folder: AttemptFolder, gang: Gang, local: LocalRank, command: tuple[str, ...]
+        self,
+        folder: AttemptFolder,
+        gang: Gang,
+        local: LocalRank,
+        command: tuple[str, ...],
+        user: RunAs | None,
     ) -> RankLaunch:
         own = folder.rank(local.rank)
+        about = self.users.environment(user, folder) if self.users and user else {}
         env = environment(
             gang,
             local,
             report_file=str(own / "report.jsonl"),
             programs=self.programs,
-            host=os.environ,
+            host={**os.environ, **about},
         )
         return RankLaunch(
             rank=local.rank,
@@ -97,6 +123,7 @@ class Launcher:
             data=inputs.data,
             tokenizer=inputs.tokenizer,
             traceparent=order.traceparent,
+            tmp=str(folder.tmp) if len(str(folder.tmp)) <= LONGEST_TMP else "",
             plan_env=dict(plan.environment) if plan is not None else {},
             user_env=spec.env if spec is not None else {},
             secrets=frozenset(spec.secrets) if spec is not None else frozenset(),

@@ -186,6 +186,7 @@ class Preparation:
             )
         for assignment in order.ranks:
             folder.rank(assignment.rank).mkdir(parents=True, exist_ok=True)
+        folder.tmp.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomically(folder.path / "plan.json", json.dumps(_plan_file(order)).encode())
         config = json.dumps(dict(order.plan.deepspeed_config))
         write_atomically(folder.path / "deepspeed.json", config.encode())

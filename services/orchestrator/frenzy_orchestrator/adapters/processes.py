@@ -178,10 +178,10 @@ def kill_strays(folder: Path) -> list[procfs.ProcessStat]:
     run = read_json(folder / RUN)
     if run is not None and run["boot_id"] == procfs.boot_id() and _members(run):
         Cgroup(Path(run["cgroup"])).kill()
-    found = strays(folder)
-    procfs.send(found, signal.SIGKILL)
-    if not found and run is not None and run["cgroup"]:
-        Cgroup(Path(run["cgroup"])).remove()
+    found = procfs.end(lambda: strays(folder))
+    if not found and run is not None:
+        for path in filter(None, (run["cgroup"], run.get("counting"))):
+            Cgroup(Path(path)).remove()
     return found
 
 

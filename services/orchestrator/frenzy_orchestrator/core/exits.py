@@ -69,6 +69,7 @@ class Ending:
     ranks: tuple[RankExit, ...]
     message: str = ""
     stop_reason: StopReason | None = None
+    stop_message: str = ""
     oom_kills: int = 0
 
 
@@ -77,6 +78,7 @@ _ROOT_CAUSES: Final = (
     StopReason.CUDA_OUT_OF_MEMORY,
     StopReason.HOST_OUT_OF_MEMORY,
     StopReason.LOG_QUOTA_EXCEEDED,
+    StopReason.DISK_QUOTA_EXCEEDED,
     StopReason.DATA_ERROR,
     StopReason.CHECKPOINT_ERROR,
     StopReason.USER_CODE_ERROR,
@@ -206,7 +208,8 @@ def _ended_by_us(rank: RankExit, ending: Ending, first: RankExit | None) -> tupl
         cause = f"rank {first.rank}" if first is not None else "another rank"
         return StopReason.COMMUNICATION_ERROR, f"stopped because {cause} had failed"
     if ending.stop_reason is not None:
-        return ending.stop_reason, f"stopped ({ending.stop_reason}): {_how(rank.exit_code or 0)}"
+        why = ending.stop_message or _how(rank.exit_code or 0)
+        return ending.stop_reason, f"stopped ({ending.stop_reason}): {why}"
     return StopReason.DRAINED, "stopped by a signal from outside Frenzy"
 
 

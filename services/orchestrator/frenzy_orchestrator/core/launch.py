@@ -73,6 +73,8 @@ class Gang:
     user_env: Mapping[str, str] = field(default_factory=dict[str, str])
     secrets: frozenset[str] = frozenset()  # variables that the shim adds
     array_index: str = ""  # of a job that is part of an array
+    release_file: str = ""  # what ranks wait for before they train; "": nothing
+    tmp: str = ""  # folder of temporary files; "" leaves the host's
 
 
 def argv(gang: Gang, programs: Programs) -> tuple[str, ...]:
@@ -134,7 +136,9 @@ def _paths(gang: Gang, report_file: str) -> dict[str, str]:
         "FRENZY_DATA": gang.data,
         "FRENZY_TOKENIZER": gang.tokenizer,
         "FRENZY_ARRAY_INDEX": gang.array_index,
+        "FRENZY_RELEASE_FILE": gang.release_file,
         "FRENZY_TRACEPARENT": gang.traceparent,
+        "TMPDIR": gang.tmp,
     }
     return env | {name: value for name, value in optional.items() if value}
 

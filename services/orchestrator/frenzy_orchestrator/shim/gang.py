@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from frenzy_orchestrator.shim import cgroup, locks, procfs
+from frenzy_orchestrator.shim import cgroup, confine, locks, procfs
 from frenzy_orchestrator.shim.files import ReservedFile, read_json, write_json
 from frenzy_orchestrator.shim.launch import EXIT, LEASE, RUN, STOP, TOMBSTONE, Launch, RankLaunch
 from frenzy_shared import crashpoints
@@ -57,6 +57,7 @@ class Gang:
         self._ranks: list[_Rank] = []
         self._locks: list[int] = []
         self._cgroup: cgroup.Cgroup | None = None
+        self._counting: cgroup.Cgroup | None = None  # where the first cannot count processes
         self._ended_by = ""
         self._message = ""
         self._kill_at: float | None = None
@@ -68,7 +69,7 @@ class Gang:
         record = ReservedFile(
             self._folder / EXIT, _EXIT_BASE_BYTES + _EXIT_RANK_BYTES * len(self._launch.ranks)
         )
-        self._cgroup = cgroup.create(self._launch.cgroup) if self._launch.cgroup else None
+        self._make_cgroups()
         self._write_run(started=False)
         crashpoints.reach("shim.after-run")
         # Only now: an agent that writes the tombstone later finds us in run.json.
@@ -81,10 +82,22 @@ class Gang:
             self._look()
         self._sweep()
         oom_kills = self._cgroup.oom_kills() if self._cgroup else 0
-        if self._cgroup:
-            self._cgroup.remove()
+        for group in (self._cgroup, self._counting):
+            if group:
+                group.remove()
         crashpoints.reach("shim.before-exit")
         record.commit(json.dumps(self._exit(oom_kills)).encode())
+
+    def _make_cgroups(self) -> None:
+        name = self._launch.cgroup
+        if not name:
+            return
+        self._cgroup = cgroup.create(name)
+        most = self._launch.limits.processes * len(self._launch.ranks)
+        if most and not (self._cgroup and self._cgroup.bound(most)):
+            self._counting = cgroup.create_counting(name)
+            if self._counting:
+                self._counting.bound(most)
 
     def _start(self) -> None:
         try:
@@ -92,10 +105,15 @@ class Gang:
         except BlockingIOError as error:
             self._end("device_busy", f"{Path(error.filename).stem} is held by another attempt")
             return
-        enter = _entry(self._cgroup, os.getpid())
+        covered = self._launch.cover_tmp
+        tmp = {"TMPDIR": "/tmp"} if covered and confine.cover_tmp(Path(covered)) else {}  # noqa: S108 - its own
+        groups = [group for group in (self._cgroup, self._counting) if group]
+        enter = _entry(groups, self._launch, os.getpid())
         for launch in self._launch.ranks:
             try:
-                self._ranks.append(_spawn(launch, self._secrets, enter, self._locks))
+                env = {**self._secrets, **launch.env, **tmp}
+                rank = _spawn(launch, env, self._launch.run_as, enter, self._locks)
+                self._ranks.append(rank)
             except (OSError, subprocess.SubprocessError) as error:
                 self._end("launch_failed", f"rank {launch.rank}: {error}")
                 self._terminate(0.0)
@@ -170,7 +188,7 @@ class Gang:
         if self._cgroup:
             self._cgroup.kill()
         # As subreaper we are the ancestor of everything that was ever started below us.
-        procfs.send(procfs.descendants(os.getpid()), signal.SIGKILL)
+        procfs.end(lambda: procfs.descendants(os.getpid()))
 
     def _ordered_grace_s(self) -> float:
         """Return the grace that the stop file asks for, else the attempt's own."""
@@ -193,6 +211,7 @@ class Gang:
                 "shim_start": own.start if own else 0,
                 "boot_id": procfs.boot_id(),
                 "cgroup": str(self._cgroup.path) if self._cgroup else "",
+                "counting": str(self._counting.path) if self._counting else "",
                 "started": started,
                 "ranks": [{"rank": r.number, "pid": r.pid, "start": r.start} for r in self._ranks],
             },
@@ -223,28 +242,33 @@ def _become_keeper() -> None:
         Path("/proc/self/oom_score_adj").write_text("-500")
 
 
-def _entry(group: cgroup.Cgroup | None, keeper: int) -> Callable[[], None]:
+def _entry(groups: list[cgroup.Cgroup], launch: Launch, keeper: int) -> Callable[[], None]:
     """Return what a rank's process does between fork and exec. The shim has one thread."""
     prctl = ctypes.CDLL(None).prctl
 
     def enter() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != keeper:
-            os._exit(1)  # the shim died before the line above could protect against that
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("0")
-        if group is not None:
+        for group in groups:
             # A cgroup that lets nobody in (delegation rules) leaves the walk over descendants.
             with contextlib.suppress(OSError):
                 group.join()
+        confine.limit(launch.limits, ranks=len(launch.ranks))
+        if launch.run_as is not None:
+            confine.become(launch.run_as)
+        # After the change of user, which takes the wish back.
+        prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != keeper:
+            os._exit(1)  # the shim died before the line above could protect against that
 
     return enter
 
 
 def _spawn(
     launch: RankLaunch,
-    secrets: Mapping[str, str],
+    env: Mapping[str, str],
+    run_as: confine.RunAs | None,
     enter: Callable[[], None],
     lock_descriptors: list[int],
 ) -> _Rank:
@@ -254,13 +278,16 @@ def _spawn(
     lives, even after the shim was killed.
     """
     with open(launch.stdout, "ab") as stdout, open(launch.stderr, "ab") as stderr:  # noqa: PTH123 - paths are texts here
+        if run_as is not None:  # programs open /dev/stderr anew, as the user that they are
+            for output in (stdout, stderr):
+                os.fchown(output.fileno(), run_as.uid, run_as.gid)
         process = subprocess.Popen(
             launch.argv,
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
             cwd=launch.cwd,
-            env={**secrets, **launch.env},
+            env=env,
             preexec_fn=enter,  # noqa: PLW1509 - the shim has one thread
             pass_fds=lock_descriptors,
             process_group=0,

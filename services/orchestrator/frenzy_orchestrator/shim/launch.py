@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from frenzy_orchestrator.shim.confine import NO_LIMITS, Limits, RunAs, read_limits, read_user
 from frenzy_orchestrator.shim.files import read_json
 
 LAUNCH: Final = "launch.json"  # agent -> shim, before it starts
@@ -35,6 +36,8 @@ class Launch:
 
     ``grace_s`` is the time between SIGTERM and SIGKILL when a stop does not say another;
     ``peer_grace_s`` the same for ranks whose gang has lost a member. ``cgroup`` "" means none.
+    ``run_as`` None is the shim's own user; ``cover_tmp`` the folder that ranks see as /tmp, "": the
+    host's.
     """
 
     ranks: tuple[RankLaunch, ...]
@@ -43,6 +46,9 @@ class Launch:
     fence_after_s: float
     grace_s: float
     peer_grace_s: float
+    limits: Limits = NO_LIMITS
+    run_as: RunAs | None = None
+    cover_tmp: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the contents of ``launch.json``."""
@@ -57,5 +63,10 @@ def read_launch(folder: Path) -> Launch | None:
     ranks = tuple(
         RankLaunch(**{**rank, "argv": tuple(rank["argv"])}) for rank in value.pop("ranks")
     )
-    locks = tuple(value.pop("device_locks"))
-    return Launch(ranks=ranks, device_locks=locks, **value)
+    return Launch(
+        ranks=ranks,
+        device_locks=tuple(value.pop("device_locks")),
+        limits=read_limits(value.pop("limits", None)),
+        run_as=read_user(value.pop("run_as", None)),
+        **value,
+    )

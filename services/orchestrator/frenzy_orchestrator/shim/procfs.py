@@ -1,13 +1,15 @@
 """What /proc says about processes. A process is named by (pid, start time): pids are reused."""
 
 import os
+import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
 _DEAD_STATES = frozenset("ZX")
+_FREEZE_LOOKS = 100  # what still forks after so many is killed all the same, and looked for again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,23 @@ def send(processes: Iterable[ProcessStat], number: int) -> None:
                 os.kill(process.pid, number)
             except ProcessLookupError:
                 continue  # it ended between the look and the signal: what we wanted
+
+
+def end(find: Callable[[], list[ProcessStat]]) -> list[ProcessStat]:
+    """Kill everything that ``find`` sees, and what that starts meanwhile; return what was found.
+
+    All are stopped before any is killed: to kill one of many that fork without pause only makes
+    room for another, while one that is stopped keeps its place below the limit and forks no more.
+    """
+    found: dict[tuple[int, int], ProcessStat] = {}
+    for _ in range(_FREEZE_LOOKS):
+        new = [process for process in find() if (process.pid, process.start) not in found]
+        if not new:
+            break
+        send(new, signal.SIGSTOP)
+        found.update(((process.pid, process.start), process) for process in new)
+    send(found.values(), signal.SIGKILL)
+    return list(found.values())
 
 
 def pids() -> Iterator[int]:

@@ -17,6 +17,7 @@ _HOPELESS: Final = frozenset(
         StopReason.DEADLINE_EXCEEDED,
         StopReason.DATA_ERROR,
         StopReason.LOG_QUOTA_EXCEEDED,
+        StopReason.DISK_QUOTA_EXCEEDED,
         StopReason.NO_FEASIBLE_PLAN,
     }
 )

@@ -13,6 +13,7 @@ _CAUSES: Final = (
     StopReason.DATA_ERROR,
     StopReason.CHECKPOINT_ERROR,
     StopReason.LOG_QUOTA_EXCEEDED,
+    StopReason.DISK_QUOTA_EXCEEDED,
     StopReason.USER_CODE_ERROR,
     StopReason.COMMUNICATION_ERROR,
     StopReason.INTERNAL_ERROR,

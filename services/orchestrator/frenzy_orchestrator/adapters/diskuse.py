@@ -1,0 +1,35 @@
+"""How much disk an attempt has filled: what its ranks may write to without asking."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+_BLOCK_BYTES: Final = 512  # the unit of st_blocks, whatever the file system's is
+
+
+def used_bytes(folders: Iterable[Path]) -> int:
+    """Return the space that everything below the folders takes; links are not followed.
+
+    A file with several names counts once, a sparse one with what it really takes. What vanishes
+    during the look does not count, nor what is closed to an agent that is not root.
+    """
+    seen: set[tuple[int, int]] = set()
+    total = 0
+    waiting = [str(folder) for folder in folders]
+    while waiting:
+        try:
+            entries = list(os.scandir(waiting.pop()))
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            continue
+        for entry in entries:
+            try:
+                found = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            if (found.st_dev, found.st_ino) not in seen:
+                seen.add((found.st_dev, found.st_ino))
+                total += found.st_blocks * _BLOCK_BYTES
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(entry.path)
+    return total
