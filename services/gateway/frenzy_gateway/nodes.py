@@ -27,11 +27,12 @@ def drain_change(node: NodeRecord, request: DrainRequest, by: str, now_ms: int) 
     why = f"drained by {by}" + (f": {request.reason}" if request.reason else "")
     timer = drain_timer(node.id)
     timers: tuple[Timer, ...] = ()
+    due_ms = 0
     if request.deadline_s is not None:
         timers = (Timer(id=timer, after_s=max(request.deadline_s, 0.001)),)
-        due = moment(now_ms + round(request.deadline_s * 1000))
-        why += f"; running jobs stop at {due:%Y-%m-%d %H:%M:%S} UTC"
-    patch: dict[str, Any] = {"drain": why}
+        due_ms = now_ms + round(request.deadline_s * 1000)
+        why += f"; running jobs stop at {moment(due_ms):%Y-%m-%d %H:%M:%S} UTC"
+    patch: dict[str, Any] = {"drain": why, "drain_by_ms": due_ms}
     if node.state in _SERVING:
         patch |= {"state": NodeState.DRAINING, "reason": why}
     return _change(
@@ -43,7 +44,7 @@ def undrain_change(node: NodeRecord, by: str) -> Change | None:
     """Return what lets a node have work again, strikes forgotten; None when it may already."""
     if not node.drain:
         return None
-    patch: dict[str, Any] = {"drain": "", "strikes": []}
+    patch: dict[str, Any] = {"drain": "", "drain_by_ms": 0, "strikes": []}
     if node.state is NodeState.DRAINING:
         patch |= {"state": NodeState.UP, "reason": ""}
     kind = "up" if node.state is NodeState.DRAINING else "changed"
@@ -79,16 +80,16 @@ def _change(
     set_timers: tuple[Timer, ...] = (),
     clear_timers: tuple[str, ...] = (),
 ) -> Change:
-    announcement = OutboxMessage(
-        subject=subjects.node_event(kind, node.id), type=kind, data={"message": message}
-    )
+    data = {"message": message}
+    kept = OutboxMessage(subject=subjects.decision("node", node.id), type=kind, data=data)
+    announcement = OutboxMessage(subject=subjects.node_event(kind, node.id), type=kind, data=data)
     return Change(
         entity=f"node:{node.id}",
         expect_version=node.version,
         patch=patch,
         set_timers=set_timers,
         clear_timers=clear_timers,
-        outbox=(announcement,),
+        outbox=(kept, announcement),
     )
 
 

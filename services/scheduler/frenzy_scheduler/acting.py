@@ -120,7 +120,9 @@ class Acting:
                 shape=shape_of(plan.parallelism),
                 now_ms=self.clock.now_ms(),
             )
-            change = job_change(step, lease=self.leadership.proof, documents={"pending": None})
+            change = job_change(
+                step, lease=self.leadership.proof, documents={"pending": None}, plan=plan
+            )
             crashpoints.reach("scheduler.before-claim")
             result = await apply(self.store, op, change)
             crashpoints.reach("scheduler.after-claim")

@@ -9,14 +9,14 @@ from frenzy_scheduler.core.strikes import StrikeRule, is_out, struck
 from frenzy_scheduler.desired import concerns
 from frenzy_scheduler.jobs import Jobs, apply
 from frenzy_scheduler.leadership import Leadership
-from frenzy_scheduler.nodes import node_event
+from frenzy_scheduler.nodes import drain_decision, node_event
 from frenzy_shared.clock import Clock, IdSource
 from frenzy_shared.domain.cluster import NodeRecord, NodeState, Strike, drain_timer
 from frenzy_shared.domain.ids import NodeId
 from frenzy_shared.domain.job import PLACED
 from frenzy_shared.messages.codec import to_json
 from frenzy_shared.messages.v1 import Evidence
-from frenzy_shared.state.port import Change, StateStore, Status
+from frenzy_shared.state.port import Change, OutboxMessage, StateStore, Status
 
 log = logging.getLogger(__name__)
 
@@ -72,10 +72,12 @@ class Draining:
     def _strike(self, node: NodeRecord, strikes: tuple[Strike, ...], message: str) -> Change:
         patch: dict[str, Any] = {"strikes": [to_json(strike) for strike in strikes]}
         kind, why = "struck", message
+        kept: tuple[OutboxMessage, ...] = ()
         if is_out(strikes, self.rule):
             minutes = self.rule.window_s / 60
             why = f"{len(strikes)} refused launches within {minutes:.0f} min, the last: {message}"
             kind, patch["drain"] = "draining", why
+            kept = (drain_decision(node.id, kind, why),)
             log.warning("node %s is drained: %s", node.id, why)
             if node.state is NodeState.UP:
                 patch |= {"state": NodeState.DRAINING, "reason": why}
@@ -83,5 +85,5 @@ class Draining:
             entity=f"node:{node.id}",
             expect_version=node.version,
             patch=patch,
-            outbox=(node_event(node.id, kind, why),),
+            outbox=(*kept, node_event(node.id, kind, why)),
         )

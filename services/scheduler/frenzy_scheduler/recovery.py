@@ -22,11 +22,18 @@ from frenzy_scheduler.history import Past, read_past, read_present, skip_publish
 from frenzy_scheduler.leadership import Leadership
 from frenzy_scheduler.nodes import node_event
 from frenzy_scheduler.safemode import Mark, SafeMode
+from frenzy_shared.auth import ALL_PROJECTS
 from frenzy_shared.bus.port import Bus, Message
 from frenzy_shared.clock import Clock, IdSource
-from frenzy_shared.domain.cluster import NodeRecord, NodeState, dead_timer, fence_timer
+from frenzy_shared.domain.cluster import (
+    NodeRecord,
+    NodeState,
+    dead_timer,
+    drain_timer,
+    fence_timer,
+)
 from frenzy_shared.domain.ids import NodeId
-from frenzy_shared.domain.job import JobRecord
+from frenzy_shared.domain.job import PLACED, JobRecord
 from frenzy_shared.errors import FrenzyError, Unavailable
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.codec import to_json
@@ -36,7 +43,7 @@ from frenzy_shared.messages.v1 import (
     ReconcileRequest,
     Reconciliation,
 )
-from frenzy_shared.state.keeper import JobRestore, Keeper, Leave, NodeRestore, Restore
+from frenzy_shared.state.keeper import Decision, JobRestore, Keeper, Leave, NodeRestore, Restore
 from frenzy_shared.state.port import OutboxMessage, Result, StateStore, Timer
 
 log = logging.getLogger(__name__)
@@ -103,7 +110,8 @@ class Recovery:
             ),
             given=given,
         )
-        shown = _describe(found, self.safe_mode.why)
+        decisions = past.decisions_after((await self.keeper.history()).decisions)
+        shown = _describe(found, decisions, self.safe_mode.why)
         if why := self._disbelieved(given, found) or (_still_silent(found) if apply else ""):
             return shown.model_copy(update={"refused": why})
         if not apply:
@@ -133,11 +141,14 @@ class Recovery:
         posted = max(here.posted, mark.number)
         await skip_published(self.store, past.published)
         for jobs in _batches(found.jobs):
-            restored = [_job(repair, past) for repair in jobs]
+            restored = [await self._job(repair, past) for repair in jobs]
             restore = Restore(lease=lease, gen=mark.gen, posted=posted, jobs=restored)
             await self._restore(restore)
         nodes = [_node(repair) for repair in found.nodes]
         await self._restore(Restore(lease=lease, gen=mark.gen, posted=posted, nodes=nodes))
+        for decisions in _batches(past.decisions_after(here.decisions)):
+            restore = Restore(lease=lease, gen=mark.gen, posted=posted, decisions=decisions)
+            await self._restore(restore)
         leave = Leave(
             lease=lease,
             owners=found.owners,
@@ -146,8 +157,28 @@ class Recovery:
         _check(await self.keeper.leave_safe_mode(f"leave:{self.ids.new_id()}", leave))
         log.warning("the store was put right: %d jobs, %d nodes", len(found.jobs), len(nodes))
         self.documents.forget()
-        await self.safe_mode.look(gained=False)
+        await self.safe_mode.leave()
         self.leadership.on_gained()  # nothing that was known before is assumed
+
+    async def _job(self, repair: JobRepair, past: Past) -> JobRestore:
+        """Return a job as it was. What it runs with comes back; a waiting one is planned again."""
+        record = repair.record
+        outbox: tuple[OutboxMessage, ...] = ()
+        if repair.event:
+            subject = subjects.job_event(record.project, repair.event, record.id)
+            data = {"attempt": record.attempt, "message": record.message}
+            outbox = (OutboxMessage(subject=subject, type=repair.event, data=data),)
+        plans = past.plans_of(record) if record.state in PLACED else None
+        known = await self.store.plans(record.id) if plans else None
+        if plans and known and plans.plans[0].id in {plan.id for plan in known.plans}:
+            plans = None  # with the others that the job could run with
+        return JobRestore(
+            record=to_json(record),
+            spec=past.specs.get(record.id),
+            plans=None if plans is None else to_json(plans),
+            timeline=past.timelines.get(record.id, ()),
+            outbox=outbox,
+        )
 
     async def _restore(self, restore: Restore) -> None:
         _check(await self.keeper.restore(f"restore:{self.ids.new_id()}", restore))
@@ -160,9 +191,18 @@ class Recovery:
             for repair in found.nodes
             if repair.record.state is NodeState.LOST
         ]
+        now_ms = self.clock.now_ms()
+        timers += [
+            Timer(
+                id=drain_timer(repair.record.id),
+                after_s=max((repair.record.drain_by_ms - now_ms) / 1000, _AT_ONCE_S),
+            )
+            for repair in found.nodes
+            if repair.record.drain and repair.record.drain_by_ms
+        ]
         for repair in found.jobs:
             rules = await self.documents.rules(repair.record)
-            timers += timers_of(repair.record, rules, self.clock.now_ms())
+            timers += timers_of(repair.record, rules, now_ms)
         return tuple(timers)
 
 
@@ -176,8 +216,9 @@ def _still_silent(found: Repairs) -> str:
     )
 
 
-def _describe(found: Repairs, why: str) -> Reconciliation:
+def _describe(found: Repairs, decisions: Sequence[Decision], why: str) -> Reconciliation:
     differences = [
+        *(_decision_difference(decision) for decision in decisions),
         *(_job_difference(repair) for repair in found.jobs),
         *(_node_difference(repair) for repair in found.nodes if _differs(repair)),
         *(
@@ -195,6 +236,19 @@ def _describe(found: Repairs, why: str) -> Reconciliation:
         differences=tuple(differences[:_SHOWN]),
         silent=found.silent,
     )
+
+
+def _decision_difference(decision: Decision) -> Difference:
+    stored = decision.stored
+    if decision.kind == "project":
+        repair = "quotas and weight become what was decided last"
+    elif stored is None:
+        repair = "is revoked"
+    else:
+        scope = stored["project"]
+        where = "all projects" if scope == ALL_PROJECTS else f"project {scope}"
+        repair = f"becomes valid: {stored['name']}, {stored['role']} of {where}"
+    return Difference(entity=f"{decision.kind}:{decision.id}", store="unknown", repair=repair)
 
 
 def _job_difference(repair: JobRepair) -> Difference:
@@ -230,21 +284,6 @@ def _shown(record: JobRecord | None) -> str:
     if record is None:
         return "unknown"
     return f"{record.state}, version {record.version}, attempt {record.attempt}"
-
-
-def _job(repair: JobRepair, past: Past) -> JobRestore:
-    record = repair.record
-    outbox: tuple[OutboxMessage, ...] = ()
-    if repair.event:
-        subject = subjects.job_event(record.project, repair.event, record.id)
-        data = {"attempt": record.attempt, "message": record.message}
-        outbox = (OutboxMessage(subject=subject, type=repair.event, data=data),)
-    return JobRestore(
-        record=to_json(record),
-        spec=past.specs.get(record.id),
-        timeline=past.timelines.get(record.id, ()),
-        outbox=outbox,
-    )
 
 
 def _node(repair: NodeRepair) -> NodeRestore:

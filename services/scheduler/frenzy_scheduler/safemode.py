@@ -72,12 +72,25 @@ class SafeMode:
         self._begin(why)
         await self.keeper.enter_safe_mode(why)
 
+    async def leave(self) -> None:
+        """Go on with a store that was put right: its history is another one than was seen.
+
+        Raises:
+            Unavailable: the store is.
+        """
+        self._seen = None
+        await self.look(gained=False)
+
     def note(self, heartbeat: Heartbeat, epoch: int) -> None:
         """Remember what a node holds."""
         self.inventories[NodeId(heartbeat.node)] = Inventory(
             node=NodeId(heartbeat.node),
             epoch=epoch,
             devices=heartbeat.devices,
+            boot_id=heartbeat.boot_id,
+            address=heartbeat.address,
+            labels=heartbeat.labels,
+            host_memory_bytes=heartbeat.host_memory_bytes,
             held=tuple(
                 Held(
                     node=NodeId(heartbeat.node),
@@ -122,13 +135,21 @@ def ahead_of(node: NodeRecord | None, heartbeat: Heartbeat) -> str:
 async def last_mark(bus: Bus) -> Mark | None:
     """Return how far the history was when the newest event was published; None: nobody knows.
 
+    Where all events are older than they are kept, the newest decision tells.
+
     Raises:
         Unavailable: the bus is.
     """
-    last = await bus.last_sequence(subjects.EVENTS_STREAM)
+    return await _newest_mark(
+        bus, subjects.EVENTS_STREAM, subjects.ALL_EVENTS
+    ) or await _newest_mark(bus, subjects.DECISIONS_STREAM, subjects.ALL_DECISIONS)
+
+
+async def _newest_mark(bus: Bus, stream: str, subject: str) -> Mark | None:
+    last = await bus.last_sequence(stream)
     if not last:
         return None
-    events = bus.read(subjects.EVENTS_STREAM, subjects.ALL_EVENTS, after_sequence=last - 1)
+    events = bus.read(stream, subject, after_sequence=last - 1)
     quiet = 0
     async with contextlib.aclosing(events):
         async for message in events:

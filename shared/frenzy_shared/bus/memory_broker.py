@@ -192,8 +192,9 @@ class MemoryBroker:
     def last_sequence(self, stream: str, filter_subject: str = ">") -> int:
         """Return the last stored sequence of the messages that match, 0 when there are none."""
         self.check()
-        for message in reversed(self._stream(stream).messages):
-            if matches(filter_subject, message.subject):
+        found = self._stream(stream)
+        for message in reversed(found.messages):
+            if matches(filter_subject, message.subject) and message.sequence not in found.removed:
                 return message.sequence
         return 0
 

@@ -65,6 +65,7 @@ class NodeRecord:
     labels: tuple[tuple[str, str], ...] = ()  # what its operator calls it; by key
     host_memory_bytes: int = 0  # 0: unknown
     drain: str = ""
+    drain_by_ms: int = 0  # when what runs there is stopped, in wall-clock time; 0: never
     strikes: tuple[Strike, ...] = ()  # the latest, oldest first
 
 

@@ -77,6 +77,9 @@ local function restore_job(entry, now)
   if entry.spec then
     call('SET', P .. 'spec:' .. job, entry.spec)
   end
+  if entry.plans then
+    call('SET', P .. 'plans:' .. job, entry.plans)
+  end
   if #entry.timeline > 0 then
     call('DEL', P .. 'timeline:' .. job)
     call('RPUSH', P .. 'timeline:' .. job, unpack(entry.timeline))

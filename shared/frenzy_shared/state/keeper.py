@@ -43,6 +43,7 @@ class JobRestore:
 
     record: Json
     spec: Json | None = None
+    plans: Json | None = None
     timeline: Sequence[Json] = ()
     outbox: Sequence[OutboxMessage] = ()  # for a record that restoring itself makes
 

@@ -126,6 +126,8 @@ class MemoryKeeper:
             tables.finished[job] = record["updated_ms"]
         if restored.spec is not None:
             tables.documents["spec", job] = copy(restored.spec)
+        if restored.plans is not None:
+            tables.documents["plans", job] = copy(restored.plans)
         if restored.timeline:
             tables.timelines[job] = copy(list(restored.timeline))
         tables.post(entity, restored.outbox)

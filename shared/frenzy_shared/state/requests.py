@@ -103,6 +103,7 @@ def restore_request(restore: Restore) -> str:
                     "record": texts(job.record),
                     "timeline": [dumps(entry) for entry in job.timeline],
                     **({} if job.spec is None else {"spec": dumps(job.spec)}),
+                    **({} if job.plans is None else {"plans": dumps(job.plans)}),
                     **_messages(job.outbox),
                 }
                 for job in restore.jobs

@@ -118,7 +118,13 @@ async def test_what_was_is_written_back_whole(store):
     await safe(store)
     record = {**to_json(lost), "version": 7, "sequence": 40}
     jobs = [
-        JobRestore(record=record, spec={"a": 1}, timeline=timeline, outbox=[event("updated", "j1")])
+        JobRestore(
+            record=record,
+            spec={"a": 1},
+            plans={"plans": [], "refused": [], "kinds_digest": "k"},
+            timeline=timeline,
+            outbox=[event("updated", "j1")],
+        )
     ]
     nodes = [NodeRestore(record={**to_json(node), "epoch": 9})]
     restore = Restore(lease=LEASE, gen="abc", posted=1000, jobs=jobs, nodes=nodes)
@@ -128,6 +134,7 @@ async def test_what_was_is_written_back_whole(store):
     assert (job.state, job.version, job.owned_devices) == ("RESERVED", 7, 2)
     assert await store.timeline("j1") == timeline
     assert await store.spec("j1") == {"a": 1}
+    assert (await store.plans("j1")).kinds_digest == "k"
     assert (await store.node("n1")).epoch == 9
     assert [j.id for j in await store.jobs_in(frozenset({"RESERVED", "QUEUED"}))] == ["j2", "j1"]
     entries = await store.read_outbox("", 99)

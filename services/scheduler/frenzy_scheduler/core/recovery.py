@@ -25,6 +25,8 @@ class Witness:
 
     jobs: Mapping[JobId, JobRecord]
     nodes: Mapping[NodeId, NodeRecord]
+    # As their drain was last decided; kept for longer than events, and so than a node's records.
+    drains: Mapping[NodeId, NodeRecord] = field(default_factory=dict[NodeId, NodeRecord])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,10 @@ class Inventory:
     epoch: int
     devices: tuple[Device, ...]
     held: tuple[Held, ...]
+    boot_id: str = ""
+    address: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    host_memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,10 +176,13 @@ def _newest_nodes(
 ) -> dict[NodeId, NodeRecord]:
     """Return all nodes; one that is not lost must prove itself again before it gets work."""
     found: dict[NodeId, NodeRecord] = {}
-    for name in {*past.nodes, *present.nodes}:
-        known = [w.nodes[name] for w in (past, present) if name in w.nodes]
-        newest = max(known, key=lambda record: record.version)
+    for name in {*past.nodes, *present.nodes, *told}:
         inventory = told.get(name)
+        # Of a node that changed nothing for longer than events are kept, it alone tells.
+        known = [w.nodes[name] for w in (past, present) if name in w.nodes] or [
+            _as_told(told[name])
+        ]
+        newest = _as_drained(max(known, key=lambda record: record.version), past)
         dead = name in given.dead
         lost = dead or (newest.state is NodeState.LOST and inventory is None)
         why = f"confirmed dead by {given.by}" if dead else newest.reason
@@ -188,6 +197,30 @@ def _newest_nodes(
             reason=why if lost else _RECOVERED,
         )
     return found
+
+
+def _as_told(inventory: Inventory) -> NodeRecord:
+    return NodeRecord(
+        id=inventory.node,
+        state=NodeState.SUSPECT,
+        version=0,
+        epoch=inventory.epoch,
+        boot_id=inventory.boot_id,
+        address=inventory.address,
+        devices=inventory.devices,
+        labels=inventory.labels,
+        host_memory_bytes=inventory.host_memory_bytes,
+    )
+
+
+def _as_drained(record: NodeRecord, past: Witness) -> NodeRecord:
+    """Return a node's record with the drain that was decided after what it tells."""
+    decided = past.drains.get(record.id)
+    if decided is None or decided.version <= record.version:
+        return record
+    return replace(
+        record, version=decided.version, drain=decided.drain, drain_by_ms=decided.drain_by_ms
+    )
 
 
 def _free(nodes: Iterable[NodeRecord], owners: Mapping[str, str]) -> dict[str, str]:
