@@ -222,6 +222,12 @@ def node_event(node: NodeId, kind: str, message: str) -> OutboxMessage:
     return OutboxMessage(subject=subjects.node_event(kind, node), type=kind, data=data)
 
 
+def drain_decision(node: NodeId, kind: str, message: str) -> OutboxMessage:
+    """Return the message that keeps a drain for longer than events are."""
+    subject = subjects.decision("node", node)
+    return OutboxMessage(subject=subject, type=kind, data={"message": message})
+
+
 def _other_devices(node: NodeRecord, heartbeat: Heartbeat) -> bool:
     """Tell whether devices came or went, which needs a new registration."""
     return {device.id for device in node.devices} != {device.id for device in heartbeat.devices}
