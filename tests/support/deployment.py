@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+import redis
 from tests.support.history import KEY_LABEL, Submission
 from tests.support.nats import NatsServer
 from tests.support.nats import free_port as port
@@ -27,6 +28,7 @@ from frenzy_shared.auth import new_token
 from frenzy_shared.bus.nats import NatsBus
 from frenzy_shared.bus.nats_connection import Access
 from frenzy_shared.crashpoints import EXIT_CODE, VARIABLE
+from frenzy_shared.domain.job import JobState
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = ("node-a", "node-b", "node-c")
@@ -243,6 +245,17 @@ class Deployment:
         with self.valkey.client() as client:
             return client.get("{frenzy}:lease:control") or ""
 
+    def unfinished(self) -> int:
+        """Return how many accepted jobs have not ended, as the store counts them.
+
+        Raises:
+            redis.exceptions.RedisError: the store does not answer.
+        """
+        with redis.Redis.from_url(self.store_url, socket_timeout=5) as store:
+            return sum(
+                store.zcard(f"{{frenzy}}:state:{state}") for state in JobState if state not in OVER
+            )
+
     # -- breaking -----------------------------------------------------------------------------
 
     def arm(self, point: str) -> None:
@@ -270,10 +283,10 @@ class Deployment:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
-    def shims(self) -> list[int]:
-        """Return the shims that live now."""
+    def shims(self, job: str = "*") -> list[int]:
+        """Return the shims that live now, of one job or of all."""
         found = []
-        for path in self.folder.glob("nodes/*/attempts/*/run.json"):
+        for path in self.folder.glob(f"nodes/*/attempts/{job}.*/run.json"):
             with contextlib.suppress(OSError, ValueError):
                 run = json.loads(path.read_text())
                 if procfs.is_alive(run["shim"], run["shim_start"]):

@@ -27,6 +27,7 @@ from frenzy_scheduler.leadership import Leadership
 from frenzy_scheduler.metrics import Metrics
 from frenzy_scheduler.nodes import Nodes
 from frenzy_scheduler.paces import Paces
+from frenzy_scheduler.pauses import Pauses
 from frenzy_scheduler.recent import Recent
 from frenzy_scheduler.recorder import Recorder
 from frenzy_scheduler.recovery import Recovery
@@ -170,6 +171,7 @@ class Scheduler:
             policy=self.policy,
             sharing=self._sharing,
             paces=self._paces,
+            pauses=Pauses(clock=self.clock, longest_s=self.settings.longest_pause_s),
             restart_prior_s=self.settings.restart_prior_s,
             stop_grace_s=self.settings.stop_grace_s,
             batch=self.settings.batch,

@@ -75,6 +75,11 @@ class SchedulerSettings(TimingSettings):
         return found
 
     @property
+    def longest_pause_s(self) -> float:
+        """Return the longest that a job may be told to wait before its next attempt."""
+        return max(self.backoff_max_s, self.fence_after_s + self.fence_margin_s)
+
+    @property
     def archive(self) -> Path:
         """Return the folder of the archive."""
         return self.retention_archive or self.data_dir / "archive"

@@ -34,6 +34,7 @@ from frenzy_scheduler.core.stops import awaited, given_back
 from frenzy_scheduler.dependents import depended_on
 from frenzy_scheduler.documents import Documents
 from frenzy_scheduler.paces import Paces
+from frenzy_scheduler.pauses import Pauses
 from frenzy_scheduler.sharing import Sharing, Terms, holdings
 from frenzy_shared.clock import Clock
 from frenzy_shared.domain.cluster import (
@@ -127,6 +128,7 @@ class Look:
     policy: Strategy
     sharing: Sharing
     paces: Paces
+    pauses: Pauses
     restart_prior_s: float
     stop_grace_s: float
     batch: int
@@ -142,6 +144,7 @@ class Look:
         # In this order: a job that is queued again between the two is seen twice, never missed.
         waiting = await self.store.jobs_in(_QUEUED)
         again = {record.id for record in waiting}
+        self.pauses.keep(again)
         placed = [record for record in found if record.id not in again]
         leaving = [record for record in placed if self._stops and _gives_back(record)]
         gone = {record.id for record in leaving}
@@ -190,7 +193,7 @@ class Look:
             version=record.version,
             plans=plans,
             refused=refused,
-            not_before_ms=record.not_before_ms,
+            not_before_ms=self.pauses.not_before_ms(record),
             message=record.message or found.message,
             progress=_progress(record, spec, around.prices),
             project=record.project,
