@@ -33,6 +33,7 @@ _PROGRESS = {
     "held": "somebody holds the waiting job back from starting",
     "released": "the job that was held back may start",
     "oom": "an attempt ran out of GPU memory; beside the transition that follows",
+    "moving": "the next attempt gets ready on other devices while it trains, or that was given up",
     "preempted": "it is stopped for the jobs in `for`, or to be resized; beside `stopping`",
 }
 

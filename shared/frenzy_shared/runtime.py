@@ -124,3 +124,10 @@ async def _end(tasks: set[asyncio.Future[None]]) -> None:
         with contextlib.suppress(Exception):
             logging.shutdown()
         os._exit(1)
+
+
+async def cancel(task: "asyncio.Future[None]") -> None:
+    """Cancel until it is done: Python 3.11 can lose a cancellation inside client libraries."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=0.5)

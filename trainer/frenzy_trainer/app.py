@@ -12,6 +12,7 @@ from frenzy_shared.errors import FrenzyError, Misconfigured
 from frenzy_trainer.console import complain
 from frenzy_trainer.data import load_dataset
 from frenzy_trainer.environment import RankEnvironment, read_environment
+from frenzy_trainer.errors import STOPPED_EXIT_CODE, Abandoned
 from frenzy_trainer.failures import classify, describe
 from frenzy_trainer.reports import ReportFile
 from frenzy_trainer.run import read_run
@@ -20,7 +21,8 @@ from frenzy_trainer.run import read_run
 def main(environ: Mapping[str, str] = os.environ) -> int:
     """Run the rank that ``environ`` describes and return its exit code.
 
-    0: trained to the end. 143: saved after SIGTERM. 1: failed, and the report says why.
+    0: trained to the end. 143: saved after SIGTERM, or never began for it. 1: failed, and the
+    report says why.
     """
     try:
         environment = read_environment(environ)
@@ -31,10 +33,13 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
     with report:
         try:
             return _run(environment, report)
+        except Abandoned:
+            code = STOPPED_EXIT_CODE
         except BaseException as error:  # noqa: BLE001 - whatever it is, the agent must learn of it
             _report_failure(error, environment.rank, report)
+            code = 1
     # No clean-up of the process group: its other ranks may be gone and it would wait for them.
-    os._exit(1)
+    os._exit(code)
 
 
 def _run(environment: RankEnvironment, report: ReportFile) -> int:

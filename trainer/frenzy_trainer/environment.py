@@ -19,7 +19,11 @@ class Emulation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankEnvironment:
-    """One rank of one attempt. ``emulation`` is ``None`` on a real device."""
+    """One rank of one attempt. ``emulation`` is ``None`` on a real device.
+
+    A rank with a ``release_file`` gets ready while the attempt before it still trains, and waits
+    for that file, which says from which checkpoint to go on.
+    """
 
     rank: int
     world_size: int
@@ -31,6 +35,7 @@ class RankEnvironment:
     data: Path
     tokenizer: Path | None
     resume_from: Path | None
+    release_file: Path | None
     emulation: Emulation | None
 
 
@@ -51,6 +56,7 @@ def read_environment(environ: Mapping[str, str]) -> RankEnvironment:
         data=Path(_required(environ, "FRENZY_DATA")),
         tokenizer=_path(environ, "FRENZY_TOKENIZER"),
         resume_from=_path(environ, "FRENZY_RESUME_FROM"),
+        release_file=_path(environ, "FRENZY_RELEASE_FILE"),
         emulation=read_emulation(environ),
     )
 

@@ -1,9 +1,13 @@
 """What can end a rank, each with the reason that the scheduler decides by."""
 
-from typing import ClassVar
+import signal
+from typing import ClassVar, Final
 
 from frenzy_shared.domain.job import StopReason
 from frenzy_shared.errors import FrenzyError
+
+# What a rank ends with that did as SIGTERM asked.
+STOPPED_EXIT_CODE: Final = 128 + signal.SIGTERM
 
 
 class RankFailure(FrenzyError):
@@ -32,3 +36,7 @@ class TrainingDiverged(RankFailure):
 
     code = "training_diverged"
     reason = StopReason.USER_CODE_ERROR
+
+
+class Abandoned(Exception):
+    """SIGTERM came to a rank that waited for its release: this attempt will not train."""

@@ -40,6 +40,10 @@ class ReportFile:
         """Report one optimizer step; ``values`` are the numbers known about it."""
         self._append({"kind": "step", "step": step, "time_ms": _now_ms(), **values})
 
+    def warm(self) -> None:
+        """Report that this rank is ready and waits for its release."""
+        self._append({"kind": "warm"})
+
     def checkpoint(self, step: int) -> None:
         """Report that the checkpoint of ``step`` is complete on disk."""
         self._append({"kind": "checkpoint", "step": step})

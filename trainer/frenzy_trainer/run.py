@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from frenzy_shared.catalog.models import resolve_model
+from frenzy_shared.domain.continuation import PlanShape, shape_of
 from frenzy_shared.domain.model import ModelArchitecture
 from frenzy_shared.domain.plan import ResourcePlan
 from frenzy_shared.errors import Misconfigured
@@ -28,6 +29,12 @@ class Run:
     architecture: ModelArchitecture
     deepspeed_config: Mapping[str, Any]
     sequence_length: int
+    continues: PlanShape | None = None  # of the attempt that still trains while this one gets ready
+
+    @property
+    def converts(self) -> bool:
+        """Tell whether the checkpoint that is still to come was made under another plan."""
+        return self.continues is not None and self.continues != shape_of(self.plan.parallelism)
 
     @property
     def tokens_per_step(self) -> int:
@@ -54,6 +61,8 @@ def read_run(environment: RankEnvironment) -> Run:
     try:
         spec = JobSpec.model_validate(document["spec"])
         plan = from_json(ResourcePlan, document["plan"])
+        former = document.get("continues")
+        continues = from_json(PlanShape, former) if former else None
     except (KeyError, ValidationError) as error:
         raise Misconfigured(f"{environment.plan_file} is not a plan: {error}") from error
     _check_gang(environment, spec, plan)
@@ -65,6 +74,7 @@ def read_run(environment: RankEnvironment) -> Run:
         architecture=trained_model(spec),
         deepspeed_config=read_json(environment.deepspeed_file),
         sequence_length=sequence_length(spec),
+        continues=continues,
     )
 
 

@@ -3,15 +3,17 @@
 import signal
 import time
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
 import torch.distributed as dist
+from transformers import PreTrainedModel
 
 from frenzy_shared.domain.model import Attention
 from frenzy_shared.domain.plan import Loss
+from frenzy_shared.errors import Misconfigured
 from frenzy_trainer.accountant import Accountant
 from frenzy_trainer.adapters import add_adapters
 from frenzy_trainer.checkpoint import Checkpoints, Origin, Progress, find_origin
@@ -19,6 +21,7 @@ from frenzy_trainer.chunked import chunk_loss
 from frenzy_trainer.console import say
 from frenzy_trainer.data import Dataset
 from frenzy_trainer.engine import start_distributed, start_engine
+from frenzy_trainer.errors import STOPPED_EXIT_CODE, Abandoned, CheckpointError
 from frenzy_trainer.export import export_model
 from frenzy_trainer.memory import peak_memory
 from frenzy_trainer.model import build_model
@@ -27,8 +30,8 @@ from frenzy_trainer.run import Run
 from frenzy_trainer.schedule import Schedule
 from frenzy_trainer.train import StepResult, Trainer, step_values
 from frenzy_trainer.universal import CONFIG
+from frenzy_trainer.waiting import await_release
 
-STOPPED_EXIT_CODE: Final = 128 + signal.SIGTERM
 _LINES_PER_RUN: Final = 100
 _MIB: Final = 1024**2
 
@@ -72,6 +75,8 @@ def train_rank(run: Run, dataset: Dataset, report: ReportFile, stop: StopFlag) -
     with _device(run):
         try:
             code = _train(run, dataset, report, stop)
+        except Abandoned:
+            raise
         except BaseException:
             # How high memory went is what the next plan is made from, above all after an OOM.
             report.summary(**_peaks())
@@ -89,6 +94,34 @@ def _device(run: Run) -> AbstractContextManager[object]:
 
 
 def _train(run: Run, dataset: Dataset, report: ReportFile, stop: StopFlag) -> int:
+    waits = run.environment.release_file is not None
+    origin = None if waits else find_origin(run)
+    converts = run.converts if waits else origin is not None and origin.universal
+    model = _model(run)
+    engine = start_engine(model, {**run.deepspeed_config, **(CONFIG if converts else {})})
+    trainer = Trainer(
+        run=run,
+        engine=engine,
+        dataset=dataset,
+        schedule=Schedule(
+            kind=run.spec.lr_scheduler,
+            peak=run.spec.learning_rate,
+            warmup_steps=run.spec.warmup_steps,
+            total_steps=run.total_steps(dataset.num_sequences),
+        ),
+        stop_requested=lambda: stop.requested,
+    )
+    checkpoints = Checkpoints(run, engine)
+    if waits:
+        origin = _wait(run, report, stop, converts=converts)
+    tally = _restore(run, checkpoints, origin)
+    stopped = _steps(trainer, checkpoints, report, tally)
+    folder = None if stopped else export_model(run, engine)
+    _summarise(run, report, tally, folder)
+    return STOPPED_EXIT_CODE if stopped else 0
+
+
+def _model(run: Run) -> PreTrainedModel:
     parallelism = run.plan.parallelism
     model = build_model(
         run.model_config,
@@ -101,28 +134,24 @@ def _train(run: Run, dataset: Dataset, report: ReportFile, stop: StopFlag) -> in
         add_adapters(model, run.architecture.adapters)
     if parallelism.loss is Loss.CHUNKED:
         chunk_loss(model, run.architecture.chunk_length(run.sequence_length))
-    origin = find_origin(run)
-    extra = CONFIG if origin is not None and origin.universal else {}
-    engine = start_engine(model, {**run.deepspeed_config, **extra})
-    total = run.total_steps(dataset.num_sequences)
-    trainer = Trainer(
-        run=run,
-        engine=engine,
-        dataset=dataset,
-        schedule=Schedule(
-            kind=run.spec.lr_scheduler,
-            peak=run.spec.learning_rate,
-            warmup_steps=run.spec.warmup_steps,
-            total_steps=total,
-        ),
-        stop_requested=lambda: stop.requested,
-    )
-    checkpoints = Checkpoints(run, engine)
-    tally = _restore(run, checkpoints, origin)
-    stopped = _steps(trainer, checkpoints, report, tally)
-    folder = None if stopped else export_model(run, engine)
-    _summarise(run, report, tally, folder)
-    return STOPPED_EXIT_CODE if stopped else 0
+    return model
+
+
+def _wait(run: Run, report: ReportFile, stop: StopFlag, *, converts: bool) -> Origin | None:
+    """Say that this rank is ready, and find what the attempt before leaves to go on from."""
+    if run.environment.release_file is None:
+        raise Misconfigured("there is nothing to wait for")
+    dist.barrier()  # connects the ranks, and none is ready before all are
+    report.warm()
+    resume_from = await_release(run.environment.release_file, lambda: stop.requested)
+    environment = replace(run.environment, resume_from=resume_from)
+    origin = find_origin(replace(run, environment=environment))
+    if origin is not None and origin.universal is not converts:
+        raise CheckpointError(
+            f"checkpoint {origin.folder} was made under another plan than "
+            f"{run.continues}, which this attempt is ready for"
+        )
+    return origin
 
 
 def _restore(run: Run, checkpoints: Checkpoints, origin: Origin | None) -> Tally:

@@ -15,11 +15,11 @@ from typing import Final
 from frenzy_orchestrator.adapters import processes
 from frenzy_orchestrator.adapters.diskuse import used_bytes
 from frenzy_orchestrator.adapters.evidence import EvidenceLedger
-from frenzy_orchestrator.adapters.journal import AttemptFolder
+from frenzy_orchestrator.adapters.journal import STAGES, AttemptFolder
 from frenzy_orchestrator.adapters.launching import Launcher
 from frenzy_orchestrator.adapters.preparation import Preparation, Refused
 from frenzy_orchestrator.adapters.processes import ShimHost, ShimProcess
-from frenzy_orchestrator.adapters.rendezvous import RendezvousPorts
+from frenzy_orchestrator.adapters.rendezvous import RendezvousPorts, endpoint
 from frenzy_orchestrator.adapters.secrets import SecretSource
 from frenzy_orchestrator.adapters.threads import in_own_thread
 from frenzy_orchestrator.core.exits import (
@@ -32,6 +32,7 @@ from frenzy_orchestrator.core.exits import (
 )
 from frenzy_orchestrator.core.reconcile import AttemptKey, Held, Stage
 from frenzy_orchestrator.outputs import Outputs, OutputTools
+from frenzy_orchestrator.release import Release
 from frenzy_orchestrator.shim.files import write_atomically, write_json
 from frenzy_orchestrator.shim.launch import LEASE, STOP
 from frenzy_shared import crashpoints
@@ -54,15 +55,6 @@ _FULL_DISK_RETRY_S: Final = 2.0
 _QUOTA_GRACE_S: Final = 2.0
 _DISK_TICK_S: Final = 5.0
 
-_STAGES: Final[Mapping[AttemptPhase, Stage]] = {
-    AttemptPhase.PREPARING: Stage.PREPARING,
-    AttemptPhase.PREPARED: Stage.PREPARED,
-    AttemptPhase.STARTED: Stage.ACTIVE,
-    AttemptPhase.STOPPING: Stage.ACTIVE,
-    AttemptPhase.EXITED: Stage.ACTIVE,
-    AttemptPhase.REFUSED: Stage.ACTIVE,
-    AttemptPhase.CLEAN: Stage.CLEAN,
-}
 _OVER: Final = frozenset({AttemptPhase.EXITED, AttemptPhase.REFUSED, AttemptPhase.CLEAN})
 
 
@@ -92,15 +84,21 @@ class Attempt:
         self.folder = folder
         self.stuck: tuple[int, ...] = ()  # pids that SIGKILL does not end
         self._tools = tools
-        self._go = asyncio.Event()
+        self._begin = asyncio.Event()  # the ranks are to be started
+        self._go = asyncio.Event()  # and to train
         self._stop = asyncio.Event()
         self._port: socket.socket | None = None
         self._outputs = Outputs(folder, tools.outputs)
+        self._release = Release(folder=folder, outputs=self._outputs, preparation=tools.preparation)
         self._secrets: Mapping[str, str] = {}  # in memory only, from GO to the shim's start
         if folder.tombstoned:
             self._stop.set()
-        elif folder.journal.order.phase is Phase.GO:
+            return
+        order = folder.journal.order
+        if order.phase is Phase.GO:
             self._go.set()
+        if order.warm or order.phase is Phase.GO:
+            self._begin.set()
 
     @property
     def key(self) -> AttemptKey:
@@ -110,9 +108,9 @@ class Attempt:
     @property
     def held(self) -> Held:
         """Return what decisions need to know."""
-        stage = _STAGES[self.folder.journal.phase]
-        if stage is Stage.PREPARED and self._go.is_set():
-            stage = Stage.ACTIVE
+        stage = STAGES[self.folder.journal.phase]
+        if stage is Stage.PREPARED and self._begin.is_set():
+            stage = Stage.ACTIVE if self._go.is_set() else Stage.WARMING
         return Held(stage=stage, buried=self._stop.is_set())
 
     @property
@@ -120,18 +118,30 @@ class Attempt:
         """Return what each device's rank last reported to hold."""
         return self._outputs.device_bytes
 
+    def warm_up(self, order: DesiredAttempt) -> None:
+        """Start the ranks of what was prepared; they get ready and wait for GO.
+
+        Raises:
+            StorageFull: the order is not recorded and not obeyed.
+        """
+        if not self._stop.is_set() and not self._begin.is_set():
+            self._obey(order, warm=True)
+            crashpoints.reach("agent.after-warm-up")
+            self._begin.set()
+
     def go(self, order: DesiredAttempt) -> None:
-        """Start the ranks of what was prepared; the order says where they meet.
+        """Start the ranks of what was prepared, or let those train that wait.
+
+        The order says where they meet, and for ranks that wait, from which step they go on.
 
         Raises:
             StorageFull: the order is not recorded and not obeyed.
         """
         if not self._stop.is_set() and not self._go.is_set():
-            prepared = self.folder.journal.order
-            changes = {"phase": Phase.GO, "rendezvous": order.rendezvous, "grace_s": order.grace_s}
-            self.folder.record(order=prepared.model_copy(update=changes))
+            self._obey(order, phase=Phase.GO, resume_step=order.resume_step)
             crashpoints.reach("agent.after-go")
             self._go.set()
+            self._begin.set()
 
     def stop(self, reason: StopReason, grace_s: float, message: str = "") -> None:
         """End the attempt for ever: tombstone first, then everything else.
@@ -145,7 +155,7 @@ class Attempt:
 
     def renew_lease(self, answered_at: float) -> None:
         """Tell the shim when the control plane last answered (seconds since boot)."""
-        if self.held.stage is Stage.ACTIVE:
+        if self.held.stage in (Stage.WARMING, Stage.ACTIVE):
             # Not fsynced: the lease means nothing after a power loss.
             write_atomically(self.folder.path / LEASE, f"{answered_at}".encode(), durable=False)
 
@@ -171,6 +181,11 @@ class Attempt:
             await self._see_through()
         if self._phase is not AttemptPhase.CLEAN:
             await self._finish()
+
+    def _obey(self, order: DesiredAttempt, **changes: object) -> None:
+        """Record what an order adds to the prepared one."""
+        told = {"rendezvous": order.rendezvous, "grace_s": order.grace_s, **changes}
+        self.folder.record(order=self.folder.journal.order.model_copy(update=told))
 
     @property
     def _phase(self) -> AttemptPhase:
@@ -206,18 +221,18 @@ class Attempt:
         await self._tell(EvidenceKind.PREPARED, rendezvous=rendezvous, phase=AttemptPhase.PREPARED)
 
     async def _await_go(self) -> None:
-        """Hold the rendezvous port until GO; after an agent restart, take it again first.
+        """Hold the rendezvous port until ranks start; after a restart, take it again first.
 
         What the ranks get in secret is asked for last: it is nowhere but in memory.
         """
         rendezvous = self.folder.journal.rendezvous
-        if rendezvous and self._port is None and not self._go.is_set():
+        if rendezvous and self._port is None and not self._begin.is_set():
             try:
                 self._port = self._tools.ports.reserve(int(rendezvous.rpartition(":")[2]))
             except Unavailable as error:
                 await self._refuse(StopReason.LAUNCH_REFUSED, error.message)
                 return
-        await self._go.wait()
+        await self._begin.wait()
         secrets = await self._tools.secrets.fetch(self.folder.journal.order)
         if isinstance(secrets, Refused):
             await self._refuse(secrets.reason, secrets.message)
@@ -281,16 +296,21 @@ class Attempt:
                     await self._pass_on_stop(shim)
                 if told_at is not None:
                     self._note_stuck(told_at + self.folder.journal.stop_grace_s)
-                tick = _START_TICK_S if self._phase is AttemptPhase.PREPARED else _TICK_S
-                await wait_any(tick, gone, *([self._stop] if told_at is None else []))
+                waits = self._phase is AttemptPhase.PREPARED and not self.folder.journal.warm
+                awaited = [self._stop] * (told_at is None) + [self._go] * (not self._go.is_set())
+                await wait_any(_START_TICK_S if waits else _TICK_S, gone, *awaited)
         finally:
             await cancel(watch)
             await cancel(measuring)
         await self._tell_started()
 
     async def _tell_started(self) -> None:
-        if self._phase is AttemptPhase.PREPARED and processes.has_started(self.folder.path):
+        if self._phase is not AttemptPhase.PREPARED or not processes.has_started(self.folder.path):
+            return
+        if self._release.given():
             await self._tell(EvidenceKind.STARTED, phase=AttemptPhase.STARTED)
+        elif self._release.news:
+            await self._tell(EvidenceKind.WARM, phase=AttemptPhase.PREPARED)
 
     async def _pass_on_stop(self, shim: ShimProcess) -> None:
         journal = self.folder.journal
@@ -404,6 +424,7 @@ class Attempt:
             self.folder.record(
                 evidence,
                 phase=phase,
+                warm=journal.warm or kind is EvidenceKind.WARM,
                 rendezvous=rendezvous or journal.rendezvous,
                 clean_ms=clean_ms,
             )
@@ -427,15 +448,3 @@ class Attempt:
         if self._port is not None:
             self._port.close()
             self._port = None
-
-
-async def cancel(task: "asyncio.Future[None]") -> None:
-    """Cancel until it is done: Python 3.11 can lose a cancellation inside client libraries."""
-    while not task.done():
-        task.cancel()
-        await asyncio.wait({task}, timeout=0.5)
-
-
-def endpoint(host: str, port: int) -> str:
-    """Return ``host:port``, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -80,6 +80,11 @@ class Outputs:
         }
 
     @property
+    def warm(self) -> bool:
+        """Tell whether every rank has said that it waits for the word to train."""
+        return all(report.warm for report in self.reports.values())
+
+    @property
     def over_quota(self) -> bool:
         """Tell whether a rank has written more than it may."""
         return any(rank_log.over_quota for rank_log in self._logs.values())

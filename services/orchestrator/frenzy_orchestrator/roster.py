@@ -8,7 +8,7 @@ from typing import Final
 
 from frenzy_orchestrator.adapters.evidence import EvidenceLedger
 from frenzy_orchestrator.adapters.journal import NodeJournal
-from frenzy_orchestrator.attempt import Attempt, AttemptTools, cancel
+from frenzy_orchestrator.attempt import Attempt, AttemptTools
 from frenzy_orchestrator.core.reconcile import (
     Action,
     AttemptKey,
@@ -19,6 +19,7 @@ from frenzy_orchestrator.core.reconcile import (
     Refuse,
     Stage,
     Stop,
+    WarmUp,
     reconcile,
 )
 from frenzy_shared import crashpoints
@@ -31,7 +32,9 @@ from frenzy_shared.messages.v1 import (
     Evidence,
     EvidenceKind,
     HeldAttempt,
+    Phase,
 )
+from frenzy_shared.runtime import cancel
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +83,7 @@ class Roster:
         """Act on a desired set; ``asked`` are the attempts whose absence from it means stop."""
         by_key = {AttemptKey(job=o.job, attempt=o.attempt): o for o in orders}
         actions = reconcile(
-            {key: Order(order.phase) for key, order in by_key.items()},
+            {key: _order(order) for key, order in by_key.items()},
             {key: attempt.held for key, attempt in self.attempts.items()},
             asked=asked,
             ended=self.journal.ended,
@@ -146,6 +149,8 @@ class Roster:
                 self.journal.create(order, AttemptPhase.PREPARING)
                 crashpoints.reach("agent.after-journal")
                 self._take_up(key)
+            case WarmUp() if attempt is not None and order is not None:
+                attempt.warm_up(order)
             case Go() if attempt is not None and order is not None:
                 attempt.go(order)
             case Stop() if attempt is not None:
@@ -241,6 +246,11 @@ class Roster:
             self.journal.keep_reserve()
         except StorageFull as error:
             log.warning("finished attempts stay for now: %s", error)
+
+
+def _order(order: DesiredAttempt) -> Order:
+    """Return what is wanted; an older agent takes ``warm`` for PREPARE, and never warms up."""
+    return Order.WARM if order.warm and order.phase is Phase.PREPARE else Order(order.phase)
 
 
 def _stop_reason(text: str) -> StopReason:

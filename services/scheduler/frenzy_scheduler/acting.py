@@ -20,7 +20,8 @@ from frenzy_scheduler.core.decisions import (
 )
 from frenzy_scheduler.core.facts import Displaced
 from frenzy_scheduler.core.lifecycle import reserve
-from frenzy_scheduler.core.stops import displaced
+from frenzy_scheduler.core.stops import displaced, moved
+from frenzy_scheduler.core.succession import open_successor
 from frenzy_scheduler.desired import Desired
 from frenzy_scheduler.documents import Documents
 from frenzy_scheduler.jobs import Jobs, apply, lease_lost
@@ -34,7 +35,7 @@ from frenzy_shared.domain.continuation import shape_of
 from frenzy_shared.domain.ids import JobId
 from frenzy_shared.domain.job import JobRecord, JobState
 from frenzy_shared.domain.placement import Unplaceable
-from frenzy_shared.state.port import StateStore, Status
+from frenzy_shared.state.port import Result, StateStore, Status
 from frenzy_shared.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -85,9 +86,13 @@ class Acting:
             and decision.job not in awaiting
             and situation.records[decision.job].state is JobState.QUEUED
         ]
-        for stop in stops:
-            await self._displace(situation.records[stop.job], displaced(stop, decisions, jobs))
         conflict = False
+        for stop in stops:
+            record = situation.records[stop.job]
+            if isinstance(stop, Resize) and situation.can_move(stop):
+                conflict |= await self._warm_up(record, stop, jobs)
+            else:
+                await self._displace(record, displaced(stop, decisions, jobs))
         for some in batches(places, self.batch):
             claims = (
                 self._claim(situation.records[place.job], place, jobs[place.job], span)
@@ -103,6 +108,31 @@ class Acting:
         crashpoints.reach("scheduler.before-displace")
         await self.jobs.learn(record.id, record.attempt, fact, op=op, lease=self.leadership.proof)
         crashpoints.reach("scheduler.after-displace")
+
+    async def _warm_up(
+        self, record: JobRecord, move: Resize, jobs: Mapping[JobId, QueuedJob | RunningJob]
+    ) -> bool:
+        """Claim devices for the job's next attempt; return whether they were not as seen."""
+        plan = next(plan for plan in jobs[move.job].plans if plan.id == move.placement.plan)
+        step = open_successor(
+            record,
+            move.placement,
+            moved(move, jobs),
+            await self.documents.rules(record),
+            shape=shape_of(plan.parallelism),
+            now_ms=self.clock.now_ms(),
+        )
+        op = f"warm:{record.id}:{record.version}:{self.ids.new_id()}"
+        crashpoints.reach("scheduler.before-warm")
+        result = await apply(
+            self.store, op, job_change(step, lease=self.leadership.proof, plan=plan)
+        )
+        crashpoints.reach("scheduler.after-warm")
+        if result.ok:
+            log.info("job %s: %s", record.id, step.after.message, extra={"job": record.id})
+            await self.desired.push(replace(step.after, version=result.version))
+            return False
+        return self._refused(record, result)
 
     async def _claim(
         self, record: JobRecord, place: Place, job: QueuedJob | RunningJob, cycle_span: Span
@@ -135,6 +165,10 @@ class Acting:
                 )
                 await self.desired.push(placed)
                 return False
+        return self._refused(record, result)
+
+    def _refused(self, record: JobRecord, result: Result) -> bool:
+        """Note a claim that the store refused; return whether the cluster was not as seen."""
         self.metrics.conflicted(result.status)
         log.info("claim for job %s refused: %s %s", record.id, result.status, result.detail)
         if lease_lost(result):

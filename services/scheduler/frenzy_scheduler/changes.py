@@ -44,6 +44,7 @@ def job_change(
         patch=patch,
         documents=documents or {},
         claims=step.claims,
+        claim_attempt=step.claim_attempt,
         releases=step.releases,
         set_timers=step.set_timers,
         clear_timers=step.clear_timers,

@@ -99,6 +99,7 @@ class Documents:
             log.warning("job %s: %s; default limits apply", record.id, error.message)
         return Rules(
             prepare_timeout_s=timing.prepare_timeout_s,
+            warm_timeout_s=timing.warm_timeout_s,
             go_timeout_s=timing.go_timeout_s,
             first_report_timeout_s=timing.first_report_timeout_s,
             stop_grace_s=timing.stop_grace_s,

@@ -6,7 +6,7 @@ from typing import Any
 
 from frenzy_scheduler.core.facts import NodeDrained
 from frenzy_scheduler.core.strikes import StrikeRule, is_out, struck
-from frenzy_scheduler.desired import concerns
+from frenzy_scheduler.desired import attempts_on
 from frenzy_scheduler.jobs import Jobs, apply
 from frenzy_scheduler.leadership import Leadership
 from frenzy_scheduler.nodes import drain_decision, node_event
@@ -59,11 +59,11 @@ class Draining:
         node = await self.store.node(name)
         if node is not None and node.drain:
             for record in await self.store.jobs_in(PLACED):
-                if concerns(record, name):
-                    op = f"drain:{name}:{node.version}:{record.id}"
+                for attempt in attempts_on(record, name):
+                    op = f"drain:{name}:{node.version}:{record.id}:{attempt}"
                     fact = NodeDrained(node=name, why=f"{name} is drained: {node.drain}")
                     await self.jobs.learn(
-                        record.id, record.attempt, fact, op=op, lease=self.leadership.proof
+                        record.id, attempt, fact, op=op, lease=self.leadership.proof
                     )
         timer = drain_timer(name)
         change = Change(entity=f"node:{name}", lease=self.leadership.proof, clear_timers=(timer,))

@@ -149,6 +149,8 @@ def fact_of(evidence: Evidence) -> facts.Evidence | None:  # noqa: PLR0911 - one
     match evidence.kind:
         case EvidenceKind.PREPARED:
             return facts.Prepared(node=node, rendezvous=evidence.rendezvous)
+        case EvidenceKind.WARM:
+            return facts.Warm(node=node)
         case EvidenceKind.STARTED:
             return facts.Started(node=node)
         case EvidenceKind.EXITED:

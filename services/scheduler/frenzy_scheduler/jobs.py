@@ -83,6 +83,7 @@ class Jobs:
 
     async def _done(self, step: Step, result: Result) -> JobRecord:
         record = replace(step.after, version=result.version)
+        self.metrics.trained(step.before, record)
         if step.moves:
             self.metrics.moved(record)
             log.info(
@@ -92,6 +93,7 @@ class Jobs:
                 record.message,
                 extra={"job": record.id, "attempt": record.attempt, "reason": record.reason},
             )
+        if step.moves or step.before.successor != step.after.successor:
             await self.desired.push(record)
         if step.moves or step.releases:
             self.on_change()

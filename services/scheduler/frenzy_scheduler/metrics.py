@@ -10,6 +10,7 @@ from frenzy_shared.domain.job import JobRecord, PendingReason
 
 _CYCLE_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _WAIT_S = (0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 6 * 3600.0, 86_400.0)
+_RESTART_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0)
 
 
 class Metrics:
@@ -26,6 +27,14 @@ class Metrics:
             "frenzy_job_wait_seconds",
             "From submission to the first placement",
             buckets=_WAIT_S,
+            registry=registry,
+        )
+        self._restart_s = Histogram(
+            "frenzy_job_restart_seconds",
+            "From the order to make way to the next training step, waiting for devices left out; "
+            "warm: the next attempt was ready before, cold: it was started afterwards",
+            ["way"],
+            buckets=_RESTART_S,
             registry=registry,
         )
         self._pending = _gauge(registry, "frenzy_pending_jobs", "Jobs that wait", "reason")
@@ -62,6 +71,15 @@ class Metrics:
     def moved(self, record: JobRecord) -> None:
         """Note a transition."""
         self._moves.labels(state=record.state.value, reason=record.reason).inc()
+
+    def trained(self, before: JobRecord, after: JobRecord) -> None:
+        """Note what it cost a job that made way to train again, devices to wait for aside."""
+        if before.stopping_ms is None or after.stopping_ms is not None:
+            return
+        warm = before.placed_ms is not None and before.placed_ms <= before.stopping_ms
+        parts = (after.move_ms,) if warm else (after.save_ms, after.launch_ms)
+        cost_ms = sum(part for part in parts if part is not None)
+        self._restart_s.labels(way="warm" if warm else "cold").observe(cost_ms / 1000)
 
     def conflicted(self, status: str) -> None:
         """Note a refused claim."""

@@ -1,13 +1,15 @@
 """Nodes as the leader sees them: registration, heartbeats, reconciliation."""
 
 import logging
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from frenzy_scheduler.core.facts import NodeGone
 from frenzy_scheduler.core.liveness import Watch
 from frenzy_scheduler.core.steps import quarantine_token
-from frenzy_scheduler.desired import Desired, concerns
+from frenzy_scheduler.core.succession import as_successor, succeeding
+from frenzy_scheduler.desired import Desired, attempts_on, concerns
 from frenzy_scheduler.jobs import Jobs, apply, lease_lost
 from frenzy_scheduler.leadership import Leadership
 from frenzy_scheduler.safemode import SafeMode, ahead_of
@@ -152,7 +154,7 @@ class Nodes:
         """Free a device whose attempt is over; an attempt that is not over keeps it."""
         job, _, attempt = token.rpartition("#")
         record = await self.store.job(JobId(job))
-        if record is None or (record.state in PLACED and str(record.attempt) == attempt):
+        if record is None or int(attempt) in attempts_on(record, node.id):
             return
         change = Change(
             entity=f"job:{job}",
@@ -198,9 +200,8 @@ class Nodes:
         mentioned = {(attempt.job, attempt.attempt) for attempt in heartbeat.attempts}
         missing = {
             (record.id, record.attempt)
-            for record in records
+            for record in _awaited(records)
             if concerns(record, node.id)
-            and record.state is not JobState.STOPPING
             and node.id in record.prepared
             and node.id not in record.exited
             and (record.id, record.attempt) not in mentioned
@@ -226,6 +227,15 @@ def drain_decision(node: NodeId, kind: str, message: str) -> OutboxMessage:
     """Return the message that keeps a drain for longer than events are."""
     subject = subjects.decision("node", node)
     return OutboxMessage(subject=subject, type=kind, data={"message": message})
+
+
+def _awaited(records: Iterable[JobRecord]) -> Iterator[JobRecord]:
+    """Yield the attempts, and the successors as such, that nobody has told to stop."""
+    for record in records:
+        if record.state is not JobState.STOPPING:
+            yield record
+        if succeeding(record) is not None:
+            yield replace(as_successor(record), exited=(), successor=None)
 
 
 def _other_devices(node: NodeRecord, heartbeat: Heartbeat) -> bool:

@@ -173,6 +173,8 @@ class Scheduler:
             paces=self._paces,
             pauses=Pauses(clock=self.clock, longest_s=self.settings.longest_pause_s),
             restart_prior_s=self.settings.restart_prior_s,
+            make_before_break=self.settings.make_before_break,
+            move_backoff_s=self.settings.move_backoff_s,
             stop_grace_s=self.settings.stop_grace_s,
             batch=self.settings.batch,
         )

@@ -29,6 +29,12 @@ class SchedulerSettings(TimingSettings):
     """What stopping and restarting a job costs, until it has been measured."""
     min_run_factor: Annotated[float, Field(ge=0, le=1000)] = 10.0
     """Under `frenzy` a job keeps its devices for so many times the price of its restart."""
+    make_before_break: bool = True
+    """A job that is moved to idle devices gets its next attempt ready there while it trains."""
+    warm_timeout_s: Seconds = 300.0
+    """For the next attempt to be ready; then the job stays where it is."""
+    move_backoff_s: Seconds = 600.0
+    """How long a job is not moved again whose next attempt had to be given up."""
     lease_ttl_s: Seconds = 4.0
     """How long a silent leader keeps the lease."""
     lease_renew_s: Seconds = 0.8

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from frenzy_scheduler.core.facts import NodeFenced, NodeGone
 from frenzy_scheduler.core.liveness import Judgement, Verdict, Watch
 from frenzy_scheduler.core.steps import quarantine_token
-from frenzy_scheduler.desired import concerns
+from frenzy_scheduler.desired import attempts_on
 from frenzy_scheduler.jobs import Jobs, apply, lease_lost
 from frenzy_scheduler.leadership import Leadership
 from frenzy_scheduler.metrics import Metrics
@@ -80,10 +80,10 @@ class Silence:
         releases: tuple[Release, ...] = ()
         if node is not None and node.state is NodeState.LOST and node.epoch == epoch:
             for record in await self.store.jobs_in(PLACED):
-                if concerns(record, name):
+                for attempt in attempts_on(record, name):
                     fact = NodeFenced(node=name, confirmed=confirmed)
-                    op, lease = f"{timer}:{record.id}", self.leadership.proof
-                    await self.jobs.learn(record.id, record.attempt, fact, op=op, lease=lease)
+                    op, lease = f"{timer}:{record.id}:{attempt}", self.leadership.proof
+                    await self.jobs.learn(record.id, attempt, fact, op=op, lease=lease)
             releases = await self._quarantined(name) if confirmed else ()
         change = Change(
             entity=f"node:{name}",
@@ -126,9 +126,7 @@ class Silence:
 
     async def _stop_jobs(self, node: NodeRecord) -> None:
         for record in await self.store.jobs_in(PLACED):
-            if concerns(record, node.id):
-                op = f"lost:{node.id}:{node.epoch}:{record.id}"
+            for attempt in attempts_on(record, node.id):
+                op = f"lost:{node.id}:{node.epoch}:{record.id}:{attempt}"
                 fact = NodeGone(node=node.id, why=f"node {node.id} is lost: {node.reason}")
-                await self.jobs.learn(
-                    record.id, record.attempt, fact, op=op, lease=self.leadership.proof
-                )
+                await self.jobs.learn(record.id, attempt, fact, op=op, lease=self.leadership.proof)

@@ -2,14 +2,14 @@
 
 Under a preemptive strategy a job that is giving its devices back counts as waiting, and they as
 idle. So a decision stands from the cycle that made it until the devices are free: later cycles
-see the same situation, and nobody else gets what a job was stopped for.
+see the same situation, and nobody else gets what a job was stopped for. A job whose next attempt
+gets ready elsewhere counts as running there already.
 """
 
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Final, TypeVar
 
 from frenzy_scheduler.batches import batches
@@ -28,9 +28,11 @@ from frenzy_scheduler.core.decisions import (
     Strategy,
 )
 from frenzy_scheduler.core.dependencies import Found, blocked
+from frenzy_scheduler.core.prices import Prices
 from frenzy_scheduler.core.question import Question
 from frenzy_scheduler.core.snapshot import Snapshot
 from frenzy_scheduler.core.stops import awaited, given_back
+from frenzy_scheduler.core.succession import as_successor, succeeding
 from frenzy_scheduler.dependents import depended_on
 from frenzy_scheduler.documents import Documents
 from frenzy_scheduler.paces import Paces
@@ -94,6 +96,16 @@ class Situation:
             holdings=tuple(holdings(self.held)),
         )
 
+    def can_move(self, move: Resize) -> bool:
+        """Tell whether a job's next attempt can get ready while it trains on other devices."""
+        job, owners = self.jobs[move.job], self.cluster.owners
+        if job.progress.move_s is None or not isinstance(job, RunningJob):
+            return False
+        own = {ref.key for ref in job.placement.devices}
+        there = {ref.key for ref in move.placement.devices}
+        idle = all(not owners.get(key) and key not in self.returning for key in there)
+        return idle and own.isdisjoint(there)
+
     def awaiting(self, decisions: Sequence[Decision]) -> dict[JobId, Unplaceable]:
         """Return the waiting jobs whose devices others still have to give back, and why."""
         stops = [decision for decision in decisions if isinstance(decision, Preempt | Resize)]
@@ -120,7 +132,10 @@ class Situation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """Reads situations. ``restart_prior_s`` is the price of a restart until one was measured."""
+    """Reads situations. ``restart_prior_s`` is the price of a restart until one was measured.
+
+    A job whose next attempt had to be given up stays where it is for ``move_backoff_s``.
+    """
 
     store: StateStore
     clock: Clock
@@ -130,6 +145,8 @@ class Look:
     paces: Paces
     pauses: Pauses
     restart_prior_s: float
+    make_before_break: bool
+    move_backoff_s: float
     stop_grace_s: float
     batch: int
 
@@ -146,14 +163,20 @@ class Look:
         again = {record.id for record in waiting}
         self.pauses.keep(again)
         placed = [record for record in found if record.id not in again]
-        leaving = [record for record in placed if self._stops and _gives_back(record)]
+        going = [record for record in placed if self._stops and _gives_back(record)]
+        moving = {record.id for record in going if succeeding(record) is not None}
+        leaving = [record for record in going if record.id not in moving]
         gone = {record.id for record in leaving}
-        held = [record for record in placed if record.id not in gone]
-        cluster, returning = _as_if_given_back(await self.store.cluster(), leaving)
+        held = [
+            as_successor(record) if record.id in moving else record
+            for record in placed
+            if record.id not in gone
+        ]
+        cluster, returning = _as_if_given_back(await self.store.cluster(), going)
         around = _Surroundings(
             nodes=cluster.nodes,
             digest=kinds_digest(summarize_kinds(cluster.nodes)),
-            prices=_Prices.of(placed, self.restart_prior_s),
+            prices=Prices.of(placed, self.restart_prior_s),
             standings=self.sharing.standings(terms, (*waiting, *placed), cluster),
             dependencies=await depended_on(self.store, waiting),
         )
@@ -213,10 +236,12 @@ class Look:
             return None
         spec = await self._spec(record)
         others = await self._other_plans(record, spec)
+        if others and self._resting(record):
+            others = (own,)
         placed_ms = record.placed_ms or record.updated_ms
         held_s = len(record.placement.devices) * (self.clock.now_ms() - placed_ms) / 1000
         progress = _progress(record, spec, around.prices, own)
-        ending = record.state is JobState.STOPPING
+        ending = record.state is JobState.STOPPING and succeeding(record) is None
         return RunningJob(
             id=record.id,
             sequence=record.sequence,
@@ -230,6 +255,7 @@ class Look:
                 steps_left=0.0 if ending else progress.steps_left,
                 attained_device_s=progress.attained_device_s + max(held_s, 0.0),
                 step_s=self.paces.step_s(record.id, record.attempt),
+                move_s=self._move_s(record, spec, around.prices),
             ),
             project=record.project,
             priority=record.priority,
@@ -243,10 +269,30 @@ class Look:
         """Return all plans that a running job may change to, its own too; None: leave it alone."""
         if not self._stops or spec is None or not _trains(record, spec):
             return None
-        if not may_be_stopped(record, spec, self.stop_grace_s):
+        if succeeding(record) is not None or not may_be_stopped(record, spec, self.stop_grace_s):
             return None
         found = (await self.documents.placed_plans(record)).plans
         return continuable(found, record, spec)[0]
+
+    def _resting(self, record: JobRecord) -> bool:
+        """Tell whether the job's next attempt was given up so lately that it stays where it is."""
+        given_up = record.successor is not None and record.successor.dropped
+        if not given_up or record.successor is None:
+            return False
+        return self.clock.now_ms() - record.successor.dropped_ms < self.move_backoff_s * 1000
+
+    def _move_s(self, record: JobRecord, spec: JobSpec | None, prices: Prices) -> float | None:
+        """Return the price of a move beside training; None where the job must be stopped first.
+
+        Only the built-in trainer can wait before its first step; secrets are given to the
+        attempt that runs, so a job with secrets has none that waits.
+        """
+        if not self.make_before_break or spec is None or spec.entrypoint is not None:
+            return None
+        if spec.secrets or not spec.checkpoint.resume or succeeding(record) is not None:
+            return None
+        gone = record.successor is None or record.successor.gone
+        return prices.moving_s(record) if gone else None
 
     async def _spec(self, record: JobRecord) -> JobSpec | None:
         try:
@@ -262,7 +308,7 @@ class _Surroundings:
 
     nodes: Sequence[NodeRecord]
     digest: str  # of the cluster's kinds
-    prices: "_Prices"
+    prices: Prices
     standings: Mapping[ProjectName, float]
     dependencies: Found
 
@@ -270,30 +316,8 @@ class _Surroundings:
         return None if spec is None else eligible_nodes(spec.resources.node_pins, self.nodes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Prices:
-    """What a restart costs where a job has no measurement of its own: the others' median."""
-
-    launch_s: float
-    save_s: float
-
-    @classmethod
-    def of(cls, placed: Sequence[JobRecord], prior_s: float) -> "_Prices":
-        launches = [record.launch_ms for record in placed if record.launch_ms is not None]
-        saves = [record.save_ms for record in placed if record.save_ms is not None]
-        return cls(
-            launch_s=median(launches) / 1000 if launches else prior_s,
-            save_s=median(saves) / 1000 if saves else 0.0,
-        )
-
-    def restart_s(self, record: JobRecord) -> float:
-        launch_s = self.launch_s if record.launch_ms is None else record.launch_ms / 1000
-        save_s = self.save_s if record.save_ms is None else record.save_ms / 1000
-        return launch_s + save_s
-
-
 def _progress(
-    record: JobRecord, spec: JobSpec | None, prices: _Prices, plan: ResourcePlan | None = None
+    record: JobRecord, spec: JobSpec | None, prices: Prices, plan: ResourcePlan | None = None
 ) -> Progress:
     """Return what is known of a job; ``plan`` is what it runs with."""
     saved = record.checkpoint_step or 0
@@ -317,6 +341,9 @@ def _trains(record: JobRecord, spec: JobSpec) -> bool:
 
 
 def _gives_back(record: JobRecord) -> bool:
+    """Tell whether a job leaves its devices for others, at once or when its successor is ready."""
+    if record.state is JobState.RUNNING:
+        return succeeding(record) is not None
     return record.state is JobState.STOPPING and record.reason == StopReason.PREEMPTED
 
 

@@ -90,6 +90,38 @@ class RankOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Successor:
+    """The next attempt of a running job, made ready on other devices while the job trains.
+
+    ``shape`` is of its plan, ``why`` the reason for the move. ``prepared`` / ``warm`` / ``clean``
+    name its nodes whose evidence is in. One that is ``dropped`` (the text says why) will never
+    take over; it is kept until the job's next attempt, which must have a higher number.
+    """
+
+    attempt: int
+    placement: Placement
+    shape: PlanShape | None = None
+    why: str = ""
+    placed_ms: int = 0
+    prepared: tuple[str, ...] = ()
+    warm: tuple[str, ...] = ()
+    clean: tuple[str, ...] = ()
+    rendezvous: str = ""
+    dropped: str = ""
+    dropped_ms: int = 0
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether its ranks wait on every node for the word to go on."""
+        return not self.dropped and set(self.placement.nodes) <= set(self.warm)
+
+    @property
+    def gone(self) -> bool:
+        """Tell whether it holds nothing any more."""
+        return set(self.placement.nodes) <= set(self.clean)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
     """The versioned record of one job. Every change is one transition and adds 1 to ``version``.
 
@@ -132,9 +164,11 @@ class JobRecord:
     shape: PlanShape | None = None  # of the latest attempt's plan
     checkpoint_shape: PlanShape | None = None  # of the plan that ``checkpoint_step`` was made under
     placed_ms: int | None = None  # when the latest attempt got its devices
-    stopping_ms: int | None = None  # when it was told to stop for another job
+    stopping_ms: int | None = None  # when it was told to make way; until it trains again
     launch_ms: int | None = None  # measured: from the devices to the first training step
     save_ms: int | None = None  # measured: from the order to stop until every device was free
+    move_ms: int | None = None  # measured: from the order to stop to a warm successor's first step
+    successor: Successor | None = None  # the next attempt, made ready while this one trains
     attained_device_ms: int = 0  # devices x time of the attempts that are over
     depends_on: tuple[JobId, ...] = ()  # jobs that must have succeeded before it starts
     after: tuple[JobId, ...] = ()  # jobs that must be over before it starts, however they ended

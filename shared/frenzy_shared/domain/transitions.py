@@ -41,6 +41,7 @@ TRANSITIONS: Final = (
     _arrow(JobState.STOPPING, JobState.SUCCEEDED, "succeeded", "all ranks exited 0, all clean"),
     _arrow(JobState.STOPPING, JobState.FAILED, "failed", "all clean, no retry left"),
     _arrow(JobState.STOPPING, JobState.CANCELLED, "cancelled", "all clean after a cancel"),
+    _arrow(JobState.STOPPING, JobState.STARTING, "starting", "all clean, a warm successor goes on"),
     _arrow(JobState.STOPPING, JobState.QUEUED, "requeued", "all clean, retry"),
     _arrow(JobState.STOPPING, JobState.SUBMITTED, "replanned", "all clean, re-plan after OOM"),
 )
@@ -57,6 +58,7 @@ PROGRESS_EVENTS: Final = (
     "held",
     "released",
     "preempted",  # along the arrow to STOPPING: for whom, and what it was worth
+    "moving",  # a successor gets ready on other devices, or is given up: why
 )
 
 CANCEL_REASONS: Final = frozenset(

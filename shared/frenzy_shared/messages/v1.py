@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from frenzy_shared.domain.cluster import Device
+from frenzy_shared.domain.continuation import PlanShape
 from frenzy_shared.domain.job import RankOutcome
 from frenzy_shared.domain.plan import PlanSet, ResourcePlan
 from frenzy_shared.messages.answers import Basis, Eta, QueueEntry, WouldStart
@@ -72,6 +73,8 @@ class DesiredAttempt(Wire):
     """What a node must do about one attempt. Repeating it changes nothing.
 
     ``rendezvous`` ("host:port") is set for GO. ``spec`` and ``plan`` are set for PREPARE and GO.
+    ``warm`` (with PREPARE): start the ranks, but let them wait before their first step; GO comes
+    when the attempt before has ended. ``continues`` is then the shape that it trains under.
     ``fence_after_s`` is the silence after which the control plane counts on the ranks being gone
     (and then waits for a margin): a node whose own limit is longer must use this one.
     """
@@ -91,6 +94,8 @@ class DesiredAttempt(Wire):
     plan: ResourcePlan | None = None
     resume_step: int | None = None  # the checkpoint that the store vouches for
     fence_after_s: Annotated[float, Field(gt=0)] | None = None
+    warm: bool = False
+    continues: PlanShape | None = None
     traceparent: str = ""
 
 
@@ -115,6 +120,7 @@ class EvidenceKind(StrEnum):
     """What physically happened."""
 
     PREPARED = "prepared"
+    WARM = "warm"  # its ranks wait for the word to train
     STARTED = "started"
     EXITED = "exited"
     CLEAN = "clean"

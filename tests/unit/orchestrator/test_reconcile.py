@@ -15,6 +15,7 @@ from frenzy_orchestrator.core.reconcile import (
     Stage,
     Standing,
     Stop,
+    WarmUp,
     reconcile,
     standing,
 )
@@ -66,6 +67,26 @@ def test_an_attempt_older_than_one_that_ended_is_refused():
     assert decide({key("j2", 2): Order.PREPARE}, held) == (Prepare(key=key("j2", 2)),)
 
 
+def test_a_successor_is_warmed_up_beside_the_attempt_and_goes_when_that_has_ended():
+    old, new = key(attempt=1), key(attempt=2)
+    held = {old: Held(stage=Stage.ACTIVE), new: Held(stage=Stage.PREPARED)}
+    wanted = {old: Order.GO, new: Order.WARM}
+    assert decide(wanted, held) == (WarmUp(key=new),)
+    assert decide(wanted, held | {new: Held(stage=Stage.WARMING)}) == ()
+    ended = {old: Held(stage=Stage.CLEAN, buried=True), new: Held(stage=Stage.WARMING)}
+    assert decide({new: Order.GO}, ended) == (Go(key=new),)
+
+
+def test_a_successor_that_was_given_up_does_not_end_the_attempt_that_runs():
+    old, new = key(attempt=1), key(attempt=2)
+    held = {old: Held(stage=Stage.ACTIVE), new: Held(stage=Stage.WARMING)}
+    assert decide({old: Order.GO, new: Order.STOP}, held) == (Stop(key=new, listed=True),)
+    buried = held | {new: Held(stage=Stage.WARMING, buried=True)}
+    assert decide({old: Order.GO, new: Order.STOP}, buried) == ()
+    assert decide({old: Order.GO, new: Order.GO}, buried) == ()
+    assert isinstance(decide({new: Order.WARM})[0], Refuse)
+
+
 def test_a_complete_set_stops_only_what_its_heartbeat_named():
     held = {key("old"): Held(stage=Stage.ACTIVE), key("new"): Held(stage=Stage.PREPARING)}
     assert decide({}, held, asked={key("old")}) == (Stop(key=key("old"), listed=False),)
@@ -106,7 +127,7 @@ def test_safety_whatever_the_sets(wanted, held, asked, ended):
     assert len({action.key for action in actions}) == len(actions)
     for action in actions:
         before = held.get(action.key)
-        if isinstance(action, Prepare | Go):
+        if isinstance(action, Prepare | WarmUp | Go):
             assert before is None or not before.buried
             assert wanted[action.key] is not Order.STOP
         if isinstance(action, Prepare):
@@ -117,6 +138,8 @@ def test_safety_whatever_the_sets(wanted, held, asked, ended):
             ]
             assert action.key.attempt > max([*ended_here, ended.get(action.key.job, 0)])
         if isinstance(action, Go):
+            assert before in (Held(stage=Stage.PREPARED), Held(stage=Stage.WARMING))
+        if isinstance(action, WarmUp):
             assert before == Held(stage=Stage.PREPARED)
         if isinstance(action, Stop) and not action.listed:
             assert action.key in asked

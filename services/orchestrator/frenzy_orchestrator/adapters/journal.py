@@ -11,13 +11,13 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
 
-from frenzy_orchestrator.core.reconcile import AttemptKey
+from frenzy_orchestrator.core.reconcile import AttemptKey, Stage
 from frenzy_orchestrator.shim import files
 from frenzy_orchestrator.shim.launch import TOMBSTONE
 from frenzy_shared.domain.job import StopReason
@@ -31,6 +31,15 @@ _RESERVE: Final = "reserve"
 _RESERVE_BYTES: Final = 4 * 1024**2
 _SEQUENCE_BLOCK: Final = 256  # sequences reserved per write of the counter
 _ENDED_JOBS: Final = 2000  # how many jobs' newest ended attempt are remembered
+STAGES: Final[Mapping[AttemptPhase, Stage]] = {
+    AttemptPhase.PREPARING: Stage.PREPARING,
+    AttemptPhase.PREPARED: Stage.PREPARED,
+    AttemptPhase.STARTED: Stage.ACTIVE,
+    AttemptPhase.STOPPING: Stage.ACTIVE,
+    AttemptPhase.EXITED: Stage.ACTIVE,
+    AttemptPhase.REFUSED: Stage.ACTIVE,
+    AttemptPhase.CLEAN: Stage.CLEAN,
+}
 # Kinds of which only the newest matters: a long outage of the bus must not pile them up.
 _NEWEST_WINS: Final = frozenset({EvidenceKind.PROGRESSED, EvidenceKind.CHECKPOINTED})
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -45,6 +54,7 @@ class AttemptJournal(Wire):
     order: DesiredAttempt
     phase: AttemptPhase
     rendezvous: str = ""
+    warm: bool = False  # it was told that the ranks wait
     stop_reason: StopReason | None = None
     stop_message: str = ""  # why, where the reason alone does not say it
     stop_grace_s: float = 30.0

@@ -15,7 +15,7 @@ from frenzy_orchestrator.core.launch import Gang, LocalRank, Programs, Script, a
 from frenzy_orchestrator.shim import locks
 from frenzy_orchestrator.shim.confine import NO_LIMITS, Limits, RunAs
 from frenzy_orchestrator.shim.files import write_json
-from frenzy_orchestrator.shim.launch import LAUNCH, MARKER, Launch, RankLaunch
+from frenzy_orchestrator.shim.launch import LAUNCH, MARKER, RELEASE, Launch, RankLaunch
 from frenzy_shared.domain.cluster import Device
 from frenzy_shared.messages.arrays import INDEX_LABEL
 from frenzy_shared.messages.v1 import DesiredAttempt
@@ -127,6 +127,7 @@ class Launcher:
             plan_env=dict(plan.environment) if plan is not None else {},
             user_env=spec.env if spec is not None else {},
             secrets=frozenset(spec.secrets) if spec is not None else frozenset(),
+            release_file=str(folder.path / RELEASE) if order.warm else "",
             array_index=spec.labels.get(INDEX_LABEL, "") if spec is not None else "",
         )
 

@@ -272,6 +272,7 @@ def _plan_file(order: DesiredAttempt) -> Mapping[str, object]:
             {"rank": entry.rank, "local_rank": entry.local_rank, "device": entry.device}
             for entry in order.ranks
         ],
+        "continues": to_json(order.continues) if order.continues else None,
         "spec": order.spec.model_dump(mode="json") if order.spec else None,
         "plan": to_json(order.plan) if order.plan else None,
     }

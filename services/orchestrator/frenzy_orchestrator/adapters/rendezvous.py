@@ -51,6 +51,11 @@ class RendezvousPorts:
         return bound
 
 
+def endpoint(host: str, port: int) -> str:
+    """Return ``host:port``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def interface_of(address: str) -> str:
     """Return the network interface that has the address, "" when none has.
 

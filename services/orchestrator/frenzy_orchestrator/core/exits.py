@@ -56,6 +56,7 @@ class RankReport:
     loss_last: float | None = None
     tokens_per_second: float | None = None
     last_step: int | None = None
+    warm: bool = False  # it waits, or waited, for the word to train
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,14 @@ ended here, it is refused for ever.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class Order(StrEnum):
     """What the control plane wants of one attempt."""
 
     PREPARE = "prepare"
+    WARM = "warm"  # start the ranks, which wait for GO
     GO = "go"
     STOP = "stop"
 
@@ -23,8 +25,12 @@ class Stage(StrEnum):
 
     PREPARING = "preparing"
     PREPARED = "prepared"
+    WARMING = "warming"  # its processes were started, and wait for GO before they train
     ACTIVE = "active"  # started, stopping or exited: processes or their traces are here
     CLEAN = "clean"  # nothing of it is left, or nothing ever was
+
+
+_RUNS: Final = (Stage.WARMING, Stage.ACTIVE)  # it says by itself how it ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -51,8 +57,15 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUp:
+    """Start the ranks of a prepared attempt, which wait for GO."""
+
+    key: AttemptKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Go:
-    """Start the ranks of a prepared attempt."""
+    """Start the ranks of a prepared attempt, or let those train that wait."""
 
     key: AttemptKey
 
@@ -87,7 +100,7 @@ class Forget:
     key: AttemptKey
 
 
-Action = Prepare | Go | Stop | Refuse | Reaffirm | Forget
+Action = Prepare | WarmUp | Go | Stop | Refuse | Reaffirm | Forget
 
 
 class Standing(StrEnum):
@@ -136,10 +149,12 @@ def _decide(key: AttemptKey, order: Order, held: Held | None, newest_ended: int)
         return _decide_stop(key, held)
     if held is None:
         return _decide_unknown(key, order, newest_ended)
-    if held.stage is Stage.CLEAN or (held.buried and held.stage is not Stage.ACTIVE):
+    if held.stage is Stage.CLEAN or (held.buried and held.stage not in _RUNS):
         return Refuse(key=key, why="it was stopped here before")
-    if order is Order.GO and held.stage is Stage.PREPARED:
+    if order is Order.GO and held.stage in (Stage.PREPARED, Stage.WARMING) and not held.buried:
         return Go(key=key)
+    if order is Order.WARM and held.stage is Stage.PREPARED:
+        return WarmUp(key=key)
     return None
 
 
@@ -152,7 +167,7 @@ def _decide_stop(key: AttemptKey, held: Held | None) -> Action | None:
 def _decide_unknown(key: AttemptKey, order: Order, newest_ended: int) -> Action:
     if key.attempt <= newest_ended:
         return Refuse(key=key, why=f"attempt {newest_ended} of this job has ended here")
-    if order is Order.GO:
+    if order in (Order.GO, Order.WARM):
         return Refuse(key=key, why="it was not prepared here")
     return Prepare(key=key)
 

@@ -42,13 +42,15 @@ def parse(line: bytes) -> Mapping[str, Any] | None:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
-def fold(
+def fold(  # noqa: PLR0911 - one return per kind of line
     report: RankReport, entry: Mapping[str, Any]
 ) -> tuple[RankReport, Step | Checkpoint | None]:
     """Return the updated report and what to tell, if anything; unknown kinds change nothing."""
     match entry.get("kind"):
         case "step":
             return _fold_step(report, entry)
+        case "warm":
+            return replace(report, warm=True), None
         case "checkpoint":
             step = _whole(entry.get("step"))
             return report, Checkpoint(step) if step is not None else None

@@ -13,6 +13,7 @@ RUN: Final = "run.json"  # shim -> agent: who runs
 EXIT: Final = "exit.json"  # shim -> agent: nothing is left
 STOP: Final = "stop.json"  # agent -> shim: end the ranks
 TOMBSTONE: Final = "tombstone"  # agent: this attempt must never start (again)
+RELEASE: Final = "release.json"  # agent -> ranks that wait: train, and from which checkpoint
 LEASE: Final = "lease"  # agent -> shim: boot time of the last answered heartbeat
 
 MARKER: Final = "FRENZY_ATTEMPT_FOLDER"  # in every rank's environment: finds strays

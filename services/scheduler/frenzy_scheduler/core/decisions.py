@@ -17,7 +17,9 @@ class Progress:
     """What is known of a job's past and of its rest.
 
     ``steps_left`` is None when nobody knows how long the job is. ``restart_s`` is the price of
-    stopping a running job and starting it elsewhere: checkpoint, start, restore. ``step_s`` is
+    stopping a running job and starting it elsewhere: checkpoint, start, restore; ``move_s`` that
+    of going on with devices that are idle and none of its own, where its next attempt gets ready
+    while it trains; None where that is not done for the job. ``step_s`` is
     what a step takes on the devices that a running job holds, None before it was measured.
     """
 
@@ -26,6 +28,7 @@ class Progress:
     attained_device_s: float = 0.0  # device-seconds that the job has had
     arrived_ms: int = 0
     restart_s: float = 0.0
+    move_s: float | None = None
 
 
 NEW: Final = Progress()

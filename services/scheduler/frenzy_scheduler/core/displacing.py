@@ -19,9 +19,16 @@ def displace(record: JobRecord, fact: Displaced, rules: Rules, now_ms: int) -> S
 
 def timed(record: JobRecord, now_ms: int) -> JobRecord:
     """Return a displaced record with the measured time from the order to stop to free devices."""
-    if record.stopping_ms is None:
+    if record.stopping_ms is None or record.reason != StopReason.PREEMPTED:
         return record
     return replace(record, save_ms=max(now_ms - record.stopping_ms, 0))
+
+
+def attained(record: JobRecord, now_ms: int) -> JobRecord:
+    """Return a record with the time added up that its attempt, now over, had devices."""
+    devices = len(record.placement.devices) if record.placement else 0
+    held_ms = max(now_ms - record.placed_ms, 0) if record.placed_ms is not None else 0
+    return replace(record, attained_device_ms=record.attained_device_ms + devices * held_ms)
 
 
 def completed(record: JobRecord) -> bool:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from frenzy_scheduler.core.displacing import completed, kept, timed
+from frenzy_scheduler.core.displacing import attained, completed, kept, timed
 from frenzy_scheduler.core.facts import TimerKind
 from frenzy_scheduler.core.outcomes import worst
 from frenzy_scheduler.core.steps import JobEvent, Rules, Step, move, timer, timers
@@ -112,14 +112,7 @@ def _finish(record: JobRecord, state: JobState, message: str, now_ms: int) -> St
 
 def _released(record: JobRecord, now_ms: int) -> JobRecord:
     """Return the record without devices, the time that it had them added up."""
-    devices = len(record.placement.devices) if record.placement else 0
-    held_ms = max(now_ms - record.placed_ms, 0) if record.placed_ms is not None else 0
-    return replace(
-        record,
-        placement=None,
-        owned_devices=0,
-        attained_device_ms=record.attained_device_ms + devices * held_ms,
-    )
+    return replace(attained(record, now_ms), placement=None, owned_devices=0)
 
 
 def _attempt_timers(record: JobRecord) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from frenzy_scheduler.core.facts import (
     Refused,
     Started,
     TimerKind,
+    Warm,
 )
 from frenzy_scheduler.core.outcomes import better_cause, describe
 from frenzy_scheduler.core.steps import JobEvent, Rules, Step, release_node, stop, timer, timers
@@ -41,6 +42,8 @@ def _of_node(  # noqa: PLR0911 - one return per kind of evidence
     match fact:
         case Prepared():
             return _prepared(record, fact)
+        case Warm():
+            return None  # only a successor's ranks wait
         case Started():
             return _started(record, fact)
         case Exited():
@@ -90,14 +93,18 @@ def _progressed(record: JobRecord, fact: Progressed, now_ms: int) -> Step | None
 
 
 def _first(step: Step, now_ms: int) -> Step:
-    """Add what an attempt's first step tells: it trains, and how long the launch took."""
-    placed_ms = step.before.placed_ms
-    launch_ms = step.before.launch_ms if placed_ms is None else max(now_ms - placed_ms, 0)
-    return replace(
-        step,
-        after=replace(step.after, launch_ms=launch_ms),
-        clear_timers=timers(step.before, TimerKind.FIRST_REPORT),
-    )
+    """Add what an attempt's first step tells: it trains, and how long the launch took.
+
+    A successor had its devices before the attempt before it was told to stop: what its launch
+    took beside training costs nothing, so its price is counted from there.
+    """
+    placed_ms, stopping_ms = step.before.placed_ms, step.before.stopping_ms
+    after = replace(step.after, stopping_ms=None)
+    if placed_ms is not None and stopping_ms is not None and placed_ms <= stopping_ms:
+        after = replace(after, move_ms=max(now_ms - stopping_ms, 0))
+    elif placed_ms is not None:
+        after = replace(after, launch_ms=max(now_ms - placed_ms, 0))
+    return replace(step, after=after, clear_timers=timers(step.before, TimerKind.FIRST_REPORT))
 
 
 def _checkpointed(record: JobRecord, fact: Checkpointed) -> Step | None:

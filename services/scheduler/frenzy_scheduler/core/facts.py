@@ -11,6 +11,7 @@ class TimerKind(StrEnum):
     """Timers of a job; the id is ``<kind>:<job>:<attempt>``."""
 
     PREPARE = "prepare"
+    WARM = "warm"
     GO = "go"
     FIRST_REPORT = "first_report"
     STOP = "stop"
@@ -25,6 +26,13 @@ class Prepared:
 
     node: str
     rendezvous: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warm:
+    """A node's ranks of a successor wait for the word to train."""
+
+    node: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +123,9 @@ class TimerDue:
     kind: TimerKind
 
 
-NodeEvidence = Prepared | Started | Exited | Clean | Refused | NodeGone | NodeFenced | NodeDrained
+NodeEvidence = (
+    Prepared | Warm | Started | Exited | Clean | Refused | NodeGone | NodeFenced | NodeDrained
+)
 Evidence = NodeEvidence | Progressed | Checkpointed
 Fact = Evidence | TimerDue | Displaced
 

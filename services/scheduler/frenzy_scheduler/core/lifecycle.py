@@ -14,6 +14,15 @@ from frenzy_scheduler.core.evidence import record_evidence
 from frenzy_scheduler.core.facts import Displaced, Fact, TimerDue, TimerKind
 from frenzy_scheduler.core.outcomes import describe, worst
 from frenzy_scheduler.core.steps import Rules, Step, move, stop, timer, timers
+from frenzy_scheduler.core.succession import (
+    drop,
+    make_way,
+    newest_attempt,
+    succeeding,
+    successor_fact,
+    take_over,
+    unwanted,
+)
 from frenzy_shared.domain.continuation import PlanShape
 from frenzy_shared.domain.job import PLACED, TERMINAL, JobRecord, JobState, StopReason
 from frenzy_shared.domain.placement import Placement
@@ -31,7 +40,7 @@ def reserve(
     after = replace(
         record,
         state=JobState.RESERVED,
-        attempt=record.attempt + 1,
+        attempt=newest_attempt(record) + 1,
         placement=placement,
         owned_devices=count,
         prepared=(),
@@ -44,7 +53,7 @@ def reserve(
         last_loss=None,
         shape=shape,
         placed_ms=now_ms,
-        stopping_ms=None,
+        successor=None,
         not_before_ms=0,
         reason="",
         message=f"{count} x {placement.kind} on {', '.join(placement.nodes)}, "
@@ -64,9 +73,13 @@ def reserve(
 
 def react(record: JobRecord, attempt: int, fact: Fact, rules: Rules, now_ms: int) -> Step | None:
     """Return what a fact about one attempt changes; None when it is old, known or too late."""
-    if record.attempt != attempt or record.state in TERMINAL:
+    if record.state in TERMINAL:
         return None
-    if isinstance(fact, TimerDue):
+    if record.successor is not None and record.successor.attempt == attempt:
+        step = successor_fact(record, fact, rules, now_ms)
+    elif record.attempt != attempt:
+        return None
+    elif isinstance(fact, TimerDue):
         step = timer_due(record, fact.kind, rules)
     elif isinstance(fact, Displaced):
         step = displace(record, fact, rules, now_ms)
@@ -78,20 +91,38 @@ def react(record: JobRecord, attempt: int, fact: Fact, rules: Rules, now_ms: int
     return step if follow is None else step.then(follow)
 
 
-def settle(record: JobRecord, rules: Rules, now_ms: int) -> Step | None:
+def settle(  # noqa: PLR0911 - one return per state
+    record: JobRecord, rules: Rules, now_ms: int
+) -> Step | None:
     """Return the arrow that the record's own facts call for; None when it must wait."""
     if record.placement is None or record.state not in PLACED:
         return None
     nodes = frozenset[str](record.placement.nodes)
     if record.state is JobState.STOPPING:
-        return end(record, rules, now_ms) if nodes <= set(record.clean) else None
+        return _leave(record, nodes, rules, now_ms)
     if (failure := worst(record.outcomes)) is not None:
         return stop(record, failure.reason, describe(record, failure), rules)
     if record.state is JobState.STARTING:
         return _run(record, nodes, rules, now_ms)
     if nodes <= set(record.exited):
         return stop(record, StopReason.COMPLETED, "every rank completed", rules)
+    if record.state is JobState.RUNNING:
+        return make_way(record, rules, now_ms)
     return _launch(record, nodes, rules) if record.state is JobState.RESERVED else None
+
+
+def _leave(record: JobRecord, nodes: frozenset[str], rules: Rules, now_ms: int) -> Step | None:
+    """Return what follows for a job that stops: its end, or its successor, once it is clean."""
+    successor = succeeding(record)
+    if successor is not None and (why := unwanted(record)):
+        return drop(record, why, now_ms)
+    if not nodes <= set(record.clean):
+        return None
+    if successor is not None:
+        return take_over(record, rules, now_ms)
+    if record.successor is not None and not record.successor.gone:
+        return None
+    return end(record, rules, now_ms)
 
 
 def _launch(record: JobRecord, nodes: frozenset[str], rules: Rules) -> Step | None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from frenzy_scheduler.core.facts import TimerKind
 from frenzy_scheduler.core.steps import Rules, quarantine_token, timer
+from frenzy_scheduler.core.succession import as_successor, succeeding
 from frenzy_shared.domain.cluster import Device, NodeRecord, NodeState, owner_token
 from frenzy_shared.domain.ids import JobId, NodeId
 from frenzy_shared.domain.job import PLACED, TERMINAL, JobRecord, JobState
@@ -155,7 +156,10 @@ def timers_of(record: JobRecord, rules: Rules, now_ms: int) -> tuple[Timer, ...]
         JobState.STOPPING: (TimerKind.STOP, 2 * rules.stop_grace_s),
     }
     kind, after_s = limits.get(record.state, (TimerKind.STOP, None))
-    return () if after_s is None else (timer(record, kind, after_s),)
+    due = () if after_s is None else (timer(record, kind, after_s),)
+    if record.state is JobState.RUNNING and succeeding(record) is not None:
+        due = (*due, timer(as_successor(record), TimerKind.WARM, rules.warm_timeout_s))
+    return due
 
 
 def _newest_jobs(past: Witness, present: Witness, limits: Limits) -> dict[JobId, JobRecord]:
@@ -233,12 +237,22 @@ def _free(nodes: Iterable[NodeRecord], owners: Mapping[str, str]) -> dict[str, s
 def _own(books: _Books) -> None:
     """Give placed jobs their devices, and no others."""
     for name, record in list(books.jobs.items()):
-        refs = record.placement.devices if record.placement and record.state in PLACED else ()
-        mine = [ref for ref in refs if ref.node not in record.clean]
-        for ref in mine:
-            books.owners[ref.key] = owner_token(name, record.attempt)
-        if record.owned_devices != len(mine):
-            books.jobs[name] = replace(record, owned_devices=len(mine))
+        count = 0
+        for one in _attempts(record):
+            refs = one.placement.devices if one.placement is not None else ()
+            mine = [ref for ref in refs if ref.node not in one.clean]
+            count += len(mine)
+            for ref in mine:
+                books.owners[ref.key] = owner_token(name, one.attempt)
+        if record.owned_devices != count:
+            books.jobs[name] = replace(record, owned_devices=count)
+
+
+def _attempts(record: JobRecord) -> tuple[JobRecord, ...]:
+    """Return the job as its present attempt and as its successor has it, if it holds devices."""
+    if record.state not in PLACED:
+        return ()
+    return (record,) if record.successor is None else (record, as_successor(record))
 
 
 def _account_for(books: _Books, held: Held, limits: Limits) -> None:
@@ -256,13 +270,16 @@ def _account_for(books: _Books, held: Held, limits: Limits) -> None:
             books.owners[key] = token
     if record is not None and record.state not in TERMINAL and held.attempt >= record.attempt:
         books.jobs[held.job] = _held_back(record, held, limits)
-        _release(books, record)
+        for one in _attempts(record):
+            _release(books, one)
 
 
 def _belongs(record: JobRecord, held: Held) -> bool:
-    if record.placement is None or record.state not in PLACED:
-        return False
-    return record.attempt == held.attempt and held.node in record.placement.nodes
+    return any(
+        one.attempt == held.attempt and held.node in one.placement.nodes
+        for one in _attempts(record)
+        if one.placement is not None
+    )
 
 
 def _held_back(record: JobRecord, held: Held, limits: Limits) -> JobRecord:
@@ -274,6 +291,7 @@ def _held_back(record: JobRecord, held: Held, limits: Limits) -> JobRecord:
         version=record.version + 1,
         attempt=held.attempt,
         placement=None,
+        successor=None,
         owned_devices=0,
         not_before_ms=limits.hold_until_ms,
         reason="",

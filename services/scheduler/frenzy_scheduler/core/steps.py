@@ -28,6 +28,7 @@ class Rules:
     """
 
     prepare_timeout_s: float = 120.0
+    warm_timeout_s: float = 300.0
     go_timeout_s: float = 60.0
     first_report_timeout_s: float = 1800.0
     stop_grace_s: float = 30.0
@@ -60,6 +61,7 @@ class Step:
     after: JobRecord
     events: tuple[JobEvent, ...] = ()
     claims: tuple[Claim, ...] = ()
+    claim_attempt: int | None = None  # of a successor; None: the record's
     releases: tuple[Release, ...] = ()
     set_timers: tuple[Timer, ...] = ()
     clear_timers: tuple[str, ...] = ()
@@ -76,6 +78,7 @@ class Step:
             after=other.after,
             events=(*self.events, *other.events),
             claims=(*self.claims, *other.claims),
+            claim_attempt=other.claim_attempt or self.claim_attempt,
             releases=(*self.releases, *other.releases),
             set_timers=(*self.set_timers, *other.set_timers),
             clear_timers=(*self.clear_timers, *other.clear_timers),

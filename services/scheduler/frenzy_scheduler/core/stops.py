@@ -30,9 +30,7 @@ def displaced(
     Raises:
         ValueError: the job that is to be stopped does not run.
     """
-    job = jobs[stop.job]
-    if not isinstance(job, RunningJob):
-        raise ValueError(f"job {stop.job} does not run")  # noqa: TRY004 - about the decision
+    job = _running(stop, jobs)
     winners = tuple(
         start
         for start in decisions
@@ -53,6 +51,17 @@ def displaced(
             "restart_s": round(job.progress.restart_s, 1),
         },
     )
+
+
+def moved(move: Resize, jobs: Mapping[JobId, Job]) -> str:
+    """Return why a running job goes on elsewhere, and what that costs.
+
+    Raises:
+        ValueError: the job does not run.
+    """
+    job = _running(move, jobs)
+    price_s = job.progress.restart_s if job.progress.move_s is None else job.progress.move_s
+    return f"{_resized(job, move.placement)}; that costs it about {price_s:.0f} s of training"
 
 
 def given_back(stops: Sequence[Preempt | Resize], jobs: Mapping[JobId, Job]) -> dict[str, JobId]:
@@ -79,6 +88,13 @@ def awaited(placement: Placement, held: Mapping[str, JobId]) -> Unplaceable | No
     return Unplaceable(
         reason=PendingReason.WAITING_FOR_PREEMPTED_JOBS.value, message=text, nearest=""
     )
+
+
+def _running(stop: Preempt | Resize, jobs: Mapping[JobId, Job]) -> RunningJob:
+    job = jobs[stop.job]
+    if not isinstance(job, RunningJob):
+        raise ValueError(f"job {stop.job} does not run")  # noqa: TRY004 - about the decision
+    return job
 
 
 def _resized(job: RunningJob, target: Placement) -> str:
