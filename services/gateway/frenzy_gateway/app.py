@@ -1,9 +1,12 @@
 """Composition root of the gateway: real servers, real clock, one HTTP server."""
 
 import asyncio
+import datetime as dt
 import logging
 from contextlib import AsyncExitStack
+from typing import Final
 
+from frenzy_gateway.adapters.certificate import ServedCertificate
 from frenzy_gateway.adapters.sealing import Sealer
 from frenzy_gateway.adapters.server import listen, serve
 from frenzy_gateway.api.application import build_api
@@ -24,9 +27,11 @@ from frenzy_shared.messages import subjects
 from frenzy_shared.runtime import every, run_until_stopped
 from frenzy_shared.state.port import StateStore
 from frenzy_shared.state.redis import RedisStore
-from frenzy_shared.telemetry import configure
+from frenzy_shared.telemetry import Telemetry, configure
 
 log = logging.getLogger(__name__)
+
+_CERTIFICATE_LOOK_S: Final = 10.0
 
 
 async def run(settings: GatewaySettings) -> None:
@@ -36,6 +41,7 @@ async def run(settings: GatewaySettings) -> None:
     async with AsyncExitStack() as stack:
         stack.callback(telemetry.close)
         listener = stack.enter_context(listen(settings.http_host, settings.http_port))
+        certificate = _certificate(settings, telemetry)
         ids, clock = RandomIds(), SystemClock()
         state = await RedisStore.open(settings.redis_url.get_secret_value())
         stack.push_async_callback(state.close)
@@ -61,7 +67,7 @@ async def run(settings: GatewaySettings) -> None:
         host, port = listener.getsockname()[:2]
         log.info(
             "API on %s://%s:%d",
-            "https" if settings.certificate else "http",
+            "https" if certificate else "http",
             host,
             port,
             extra={"http_port": port},
@@ -72,12 +78,30 @@ async def run(settings: GatewaySettings) -> None:
                 listener,
                 stop,
                 drain_s=settings.drain_s,
-                certificate=settings.certificate,
+                tls=None if certificate is None else certificate.context,
             ),
+            lambda stop: _follow(certificate, stop),
             lambda stop: _collect(state, blobs, settings, stop),
             lambda stop: every(settings.collect_s, stop, service.tokens.forget_expired),
             stop=stop,
         )
+
+
+def _certificate(settings: GatewaySettings, telemetry: Telemetry) -> ServedCertificate | None:
+    """Return the certificate to serve with; None without TLS."""
+    if settings.certificate is None:
+        return None
+    found = ServedCertificate(*settings.certificate, now=lambda: dt.datetime.now(dt.UTC))
+    found.register(telemetry.registry)
+    return found
+
+
+async def _follow(certificate: ServedCertificate | None, stop: asyncio.Event) -> None:
+    """Serve a renewed certificate soon after it is there."""
+    if certificate is None:
+        await stop.wait()
+        return
+    await every(_CERTIFICATE_LOOK_S, stop, certificate.look)
 
 
 async def _deliver_secrets(service: GatewayService, stack: AsyncExitStack) -> None:

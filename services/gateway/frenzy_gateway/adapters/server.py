@@ -6,7 +6,6 @@ import errno
 import socket
 import ssl
 from collections.abc import Iterator
-from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -54,17 +53,13 @@ async def serve(
     stop: asyncio.Event,
     *,
     drain_s: float,
-    certificate: tuple[Path, Path] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve until ``stop`` is set; then ``drain_s`` more, so that load balancers see 503 first.
 
-    Running requests get a few seconds to finish, then they are cancelled. ``certificate`` is the
-    chain and the key; without it there is no TLS.
-
-    Raises:
-        Misconfigured: the certificate cannot be used.
+    Running requests get a few seconds to finish, then they are cancelled. Without ``tls`` the API
+    is in the clear.
     """
-    chain, key = certificate or (None, None)
     server = _Server(
         uvicorn.Config(
             app,
@@ -76,17 +71,9 @@ async def serve(
             proxy_headers=False,
             limit_concurrency=_MAX_CONNECTIONS,
             timeout_graceful_shutdown=_FINISH_S,
-            ssl_certfile=chain,
-            ssl_keyfile=key,
+            ssl_context_factory=None if tls is None else lambda *_: tls,
         )
     )
-    try:
-        server.config.load()
-    except (OSError, ssl.SSLError) as error:
-        raise Misconfigured(
-            f"the certificate {chain} with the key {key} cannot be used: {error}",
-            suggestions=("check FRENZY_HTTP_CERT and FRENZY_HTTP_KEY",),
-        ) from None
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     stopped = asyncio.ensure_future(stop.wait())
     try:
