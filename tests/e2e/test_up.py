@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -152,7 +153,9 @@ def _goes_on_with_it(home, job):
 def _survives_a_killed_supervisor(home):
     old = {child["name"]: child["mark"]["pid"] for child in status(home)["children"]}
     os.kill(status(home)["supervisor"]["pid"], signal.SIGKILL)
-    home.run(*UP, "--replicas", "gateway=2,marp=2,scheduler=2")
+    same_port = ("--port", str(urlsplit(status(home)["url"]).port))  # its gateway still listens
+    more = ("--replicas", "gateway=2,marp=2,scheduler=2")
+    home.run("up", *same_port, "--emulated", EMULATED, *more)
     new = {child["name"]: child["mark"]["pid"] for child in status(home)["children"]}
     assert {"gateway-1", "gateway-2", "marp-2", "scheduler-2", "agent-node-b"} <= new.keys()
     assert set(new.values()) <= set(home.processes())

@@ -1,11 +1,12 @@
-"""Kill and freeze random processes of a whole system under load, then check what happened.
+"""Kill, freeze, cut off and fill up a whole system under load, then check what happened.
 
-``python -m tests.fault.chaos --minutes 60``; the same driver is a short test of the suite. A seed
-repeats the choices of the driver, not the interleavings of the processes.
+``python -m tests.fault.chaos --minutes 60`` drives a real `frenzy up` and nodes in network
+namespaces (root). A small run on services of the test's own is part of the suite. A seed repeats
+the choices of the driver, not the interleavings of the processes.
 """
 
 import argparse
-import json
+import contextlib
 import random
 import shutil
 import signal
@@ -13,169 +14,163 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.support import points
-from tests.support.deployment import NODES, Deployment
-from tests.support.history import History, check
+import redis
+from tests.fault.blows import Log, Striker, Weather
+from tests.fault.chaos_report import Result, result_of, with_system, write
+from tests.fault.load import Load
+from tests.support.deployment import Deployment
+from tests.support.installed import HEAD, Installed
+from tests.support.network import Network
 from tests.support.recording import history_of
+from tests.support.watch import Watch
 
-SERVERS = ("valkey", "nats")
-POINTS = (*points.CONTROL, *points.AGENT, *points.SHIM, *points.CANCEL)
-_PAUSE_S = (0.3, 1.6)  # between two blows
-_CANCELLED = 0.1  # of the jobs
-_REPEATED = 0.2  # of the submissions
-# Kinds of blows, and how often each is chosen beside the others.
-_BLOWS = {"kill": 6, "freeze": 4, "point": 3, "several": 2, "server": 2, "shim": 1}
-# Beyond the nodes' own limit and its margin. A node is lost and comes back; without schedulers
-# every node ends its ranks by itself.
-_LONG_FREEZE_S = 26.0
+NODES = ("node-a", "node-b", "node-c", "node-d")
+DEVICES_PER_NODE = 6
+_JOBS_PER_MIN = 167  # without torch: 10,000 an hour
+_SETTLE_S = 600.0  # for what is unfinished when the blows end
+_LONG_RUN_MIN = 20.0  # from here on a run counts as long: calmer, so that work gets done
 
 
 @dataclass(kw_only=True)
 class Chaos:
-    """One run: ``jobs`` submitted over ``seconds`` while processes are hit at random.
+    """One run: a load, blows for ``seconds``, and (on an installed system) bad weather."""
 
-    ``cancelled`` are jobs whose cancel was accepted; they may have ended just before.
-    """
-
-    deployment: Deployment
+    system: Deployment
     seed: int
     seconds: float
-    jobs: int
-    long_freezes: bool = False
-    submitted: list[str] = field(default_factory=list)
-    cancelled: set[str] = field(default_factory=set)
-    blows: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def failures(self) -> list[str]:
-        """Return jobs that ended otherwise than they should; empty is good."""
-        return [f"{job} is {end}" for job in self.submitted if (end := self._wrong_end(job))]
-
-    def _wrong_end(self, job: str) -> str:
-        state = self.deployment.job(job)["state"]
-        right = {"SUCCEEDED", "CANCELLED"} if job in self.cancelled else {"SUCCEEDED"}
-        return "" if state in right else state
+    load: Load
+    blow_pause_s: tuple[float, float] = (0.3, 1.6)
+    weather_pause_s: tuple[float, float] = (3.0, 12.0)
+    log: Log = field(default_factory=Log)
 
     def run(self) -> None:
-        """Strike and submit until the time is over; then wait until every job has ended."""
-        choice = random.Random(self.seed)
-        submitter = threading.Thread(target=self._submit, args=(random.Random(self.seed),))
-        submitter.start()
-        until = time.monotonic() + self.seconds
-        while time.monotonic() < until:
-            self._strike(choice)
-            time.sleep(choice.uniform(*_PAUSE_S))
-        for point in POINTS:
-            self.deployment.disarm(point)
-        submitter.join()
-        assert len(self.submitted) == self.jobs, "submitting failed, see above"
-        for job in self.submitted:
-            self.deployment.finished(job, within_s=180)
+        """Go on until the time is over; then wait until every job has ended."""
+        end = time.monotonic() + self.seconds
+        submitting = self.load.start()
+        striker = Striker(
+            system=self.system,
+            choice=random.Random(self.seed),
+            log=self.log,
+            pause_s=self.blow_pause_s,
+        )
+        with self._weather(end):
+            striker.strike_until(end)
+        submitting.join()
+        if self.load.error is not None:
+            raise self.load.error
+        self.system.until(self._all_over, "the end of every job", _SETTLE_S)
 
-    def _submit(self, choice: random.Random) -> None:
-        """Be one client that retries: it repeats some submissions and cancels some jobs."""
-        for number in range(self.jobs):
-            key = f"chaos-{self.seed}-{number}"
-            spec = {"ranks": choice.choice((1, 1, 2)), "seconds": choice.uniform(0.1, 3.0)}
-            job = self.deployment.submit(key, within_s=180, **spec)
-            if choice.random() < _REPEATED:
-                assert self.deployment.submit(key, within_s=180, **spec) == job
-            time.sleep(choice.uniform(0, self.seconds / self.jobs))
-            if choice.random() < _CANCELLED and self.deployment.cancel(job):
-                self.cancelled.add(job)
-            self.submitted.append(job)
+    @contextlib.contextmanager
+    def _weather(self, end: float) -> Iterator[None]:
+        if not isinstance(self.system, Installed):
+            yield
+            return
+        weather = Weather(
+            system=self.system,
+            choice=random.Random(self.seed + 1),
+            log=self.log,
+            pause_s=self.weather_pause_s,
+        )
+        thread = threading.Thread(target=weather.storm_until, args=(end,), daemon=True)
+        thread.start()
+        yield
+        thread.join()
 
-    def _strike(self, choice: random.Random) -> None:
-        services = sorted(self.deployment.services)
-        weights = {**_BLOWS, "long": 1 if self.long_freezes else 0}
-        match choice.choices(tuple(weights), tuple(weights.values()))[0]:
-            case "kill":
-                self._kill(choice.choice(services))
-            case "server":
-                self._kill(choice.choice(SERVERS))
-            case "several":
-                for name in choice.sample(services, choice.randint(2, len(services))):
-                    self._kill(name)
-            case "point":
-                self._note("arm", point := choice.choice(POINTS))
-                self.deployment.arm(point)
-            case "shim":
-                if shims := self.deployment.shims():
-                    self._note("kill", "shim")
-                    self.deployment.send_to(choice.choice(shims), signal.SIGKILL)
-            case "freeze":
-                self._freeze(choice.uniform(0.2, 4.0), choice.choice((*services, *SERVERS)))
-            case "long":
-                schedulers = [name for name in services if name.startswith("scheduler")]
-                self._freeze(_LONG_FREEZE_S, *choice.choice(([choice.choice(NODES)], schedulers)))
-
-    def _kill(self, name: str) -> None:
-        self._note("kill", name)
-        self.deployment.kill(name)
-
-    def _freeze(self, seconds: float, *names: str) -> None:
-        for name in names:
-            self._note("freeze" if seconds < _LONG_FREEZE_S else "freeze long", name)
-            self.deployment.send(name, signal.SIGSTOP)
-        time.sleep(seconds)
-        for name in names:
-            self.deployment.send(name, signal.SIGCONT)
-
-    def _note(self, what: str, whom: str) -> None:
-        self.blows[f"{what} {whom}"] += 1
+    def _all_over(self) -> bool:
+        try:
+            return self.system.unfinished() == 0
+        except (redis.exceptions.RedisError, OSError):
+            return False
 
 
-def report(chaos: Chaos, history: History) -> dict[str, object]:
-    """Return what a run did and found, ready for JSON."""
-    jobs = [history.final.jobs[job] for job in chaos.submitted]
-    return {
-        "seed": chaos.seed,
-        "seconds": chaos.seconds,
-        "blows": dict(sorted(chaos.blows.items())),
-        "jobs": dict(Counter(record["state"] for record in jobs)),
-        "cancelled": len(chaos.cancelled),
-        "failures": chaos.failures,
-        "attempts": dict(sorted(Counter(record["attempt"] for record in jobs).items())),
-        "events": len(history.events),
-        "runs": len(history.runs),
-        "unexpected_exits": chaos.deployment.unexpected_exits(),
-        "violations": [str(violation) for violation in check(history)],
-    }
+def small(system: Deployment, seed: int, *, seconds: float, jobs: int) -> Chaos:
+    """Return the run that the suite can afford."""
+    load = Load(
+        system=system,
+        choice=random.Random(seed),
+        prefix=f"chaos-{seed}",
+        jobs=jobs,
+        seconds=seconds,
+        most_ranks=2,
+    )
+    return Chaos(system=system, seed=seed, seconds=seconds, load=load)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run chaos from the command line; 1 when an invariant was broken or a job did not succeed."""
+    """Run chaos from the command line; 1 when an invariant was broken or a job ended wrongly."""
     parser = argparse.ArgumentParser(prog="python -m tests.fault.chaos", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
-    parser.add_argument("--jobs-per-minute", type=int, default=40)
+    parser.add_argument("--jobs", type=int, help="without torch; default: 167 a minute")
+    parser.add_argument("--trained", type=int, help="with DeepSpeed; default: one in two minutes")
+    parser.add_argument("--results", type=Path, help="write the report into this folder")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # clean up then too
     print(f"seed {options.seed}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="frenzy-chaos-"))
-    with Deployment(folder, schedulers=2) as deployment:
-        chaos = Chaos(
-            deployment=deployment,
-            seed=options.seed,
-            seconds=options.minutes * 60,
-            jobs=max(1, round(options.minutes * options.jobs_per_minute)),
-            long_freezes=True,
-        )
-        try:
-            chaos.run()
-        except AssertionError as error:
-            print(f"not finished: {error}", file=sys.stderr)
-        found = report(chaos, history_of(deployment))
-    print(json.dumps(found, indent=2))
-    if found["violations"] or found["failures"]:
+    with Network((HEAD, *NODES)) as network, network.inside(HEAD):
+        system = Installed(folder, network, NODES, DEVICES_PER_NODE)
+        with system:
+            result = _run(system, options)
+    if options.results is not None:
+        write(options.results, f"{options.minutes:.0f}-minutes", result)
+    print(result.summary(), flush=True)
+    if result.wrong:
         print(f"logs and records are in {folder}", file=sys.stderr)
         return 1
     shutil.rmtree(folder)
     return 0
+
+
+def _run(system: Installed, options: argparse.Namespace) -> Result:
+    minutes = options.minutes
+    chaos = _large(system, options)
+    with Watch(system=system, every_s=max(2.0, minutes / 6)) as watch:
+        try:
+            chaos.run()
+        except AssertionError as error:
+            print(f"not finished: {error}", file=sys.stderr)
+    history = history_of(system, silent=frozenset(chaos.load.trainings))
+    result = result_of(chaos.load, history, chaos.log.counts)
+    result.figures |= {"seed": options.seed, "seconds": chaos.seconds}
+    with_system(result, system, watch)
+    result.violations += [f"I6: after the end there is {line}" for line in system.leave()]
+    return result
+
+
+def _large(system: Installed, options: argparse.Namespace) -> Chaos:
+    minutes, long = options.minutes, options.minutes >= _LONG_RUN_MIN
+    trained = options.trained if options.trained is not None else max(1, round(minutes / 2))
+    plain = options.jobs if options.jobs is not None else round(minutes * _JOBS_PER_MIN)
+    load = Load(
+        system=system,
+        choice=random.Random(options.seed),
+        prefix=f"chaos-{options.seed}",
+        jobs=plain + trained,
+        seconds=minutes * 60,
+        most_ranks=8,
+        trained=trained,
+        data=system.upload(_text(system.folder / "text")),
+    )
+    return Chaos(
+        system=system,
+        seed=options.seed,
+        seconds=minutes * 60,
+        load=load,
+        blow_pause_s=(1.0, 8.0) if long else (0.5, 3.0),
+        weather_pause_s=(5.0, 40.0) if long else (3.0, 12.0),
+    )
+
+
+def _text(folder: Path) -> Path:
+    """Write something to learn."""
+    folder.mkdir()
+    (folder / "a.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 800)
+    return folder
 
 
 if __name__ == "__main__":

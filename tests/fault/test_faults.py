@@ -8,7 +8,8 @@ import signal
 import time
 
 import pytest
-from tests.fault.chaos import Chaos, report
+from tests.fault.chaos import small
+from tests.fault.chaos_report import result_of
 from tests.support.deployment import OVER
 from tests.support.history import check
 from tests.support.recording import history_of
@@ -135,13 +136,13 @@ def test_chaos(replicated):
     """Kills, freezes and crash points at random under load."""
     seed = random.SystemRandom().randrange(10**6)
     print(f"seed {seed}")  # shown with a failure; `python -m tests.fault.chaos --seed` takes it
-    chaos = Chaos(deployment=replicated, seed=seed, seconds=25.0, jobs=30)
+    chaos = small(replicated, seed, seconds=25.0, jobs=30)
     chaos.run()
-    found = report(chaos, history_of(replicated))
-    print(found)
-    assert found["violations"] == []
-    assert found["failures"] == []
-    assert sum(chaos.blows.values()) >= 5
+    found = result_of(chaos.load, history_of(replicated), chaos.log.counts)
+    print(found.summary())
+    assert found.violations == []
+    assert found.failures == []
+    assert len(chaos.log.blows) >= 5
 
 
 def test_the_whole_history_is_right(replicated):

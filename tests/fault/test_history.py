@@ -52,9 +52,9 @@ class Story:
         )
         return self
 
-    def place(self, job, node=NODE):
+    def place(self, job, node=NODE, attempt=None):
         placement = {"devices": [{"node": node, "device": DEVICE}], "nodes": [node]}
-        attempt = self.records[job]["attempt"] + 1
+        attempt = attempt or self.records[job]["attempt"] + 1
         fields = {"placement": placement, "attempt": attempt, "owned_devices": 1, "clean": []}
         return self.change(job, "placed", state="RESERVED", **fields)
 
@@ -73,6 +73,22 @@ class Story:
 
     def go(self, job, node=NODE):
         self.place(job, node).change(job, "starting", state="STARTING")
+        return self.change(job, "started", state="RUNNING").run(job, node)
+
+    def warm(self, job, node="n2"):
+        """A successor on another node; its ranks wait."""
+        record = self.records[job]
+        placement = {"devices": [{"node": node, "device": DEVICE}], "nodes": [node]}
+        successor = {"attempt": record["attempt"] + 1, "placement": placement, "clean": []}
+        return self.change(job, "moving", successor=successor, owned_devices=2)
+
+    def take_over(self, job, node="n2"):
+        """The present attempt goes, and the successor on ``node`` goes on."""
+        successor = self.records[job]["successor"]
+        self.change(job, "stopping", state="STOPPING", reason="Preempted")
+        self.change(job, "updated", clean=[NODE], owned_devices=1)
+        fields = {key: successor[key] for key in ("attempt", "placement", "clean")}
+        self.change(job, "starting", state="STARTING", successor=None, **fields)
         return self.change(job, "started", state="RUNNING").run(job, node)
 
     def clean(self, job, node=NODE):
@@ -101,6 +117,12 @@ def good():
     story.go("a").clean("a").change("a", "requeued", state="QUEUED", placement=None)
     story.go("a", "n2").finish("a", "n2")
     return story.life("b")
+
+
+def moved():
+    """A job whose next attempt was ready on another node before it let go of its own."""
+    story = Story().submit("a").change("a", "planned", state="QUEUED").go("a").warm("a")
+    return story.take_over("a").finish("a", "n2")
 
 
 def invariants(history):
@@ -294,3 +316,45 @@ def test_double_ownership_names_both_owners():
 def test_an_early_release_says_how_early():
     (found,) = [v.what for v in check(early_release()) if "after it had given up" in v.what]
     assert found == "a#1 rank 1 lived 400 ms after it had given up n1/gpu0"
+
+
+def test_a_job_whose_successor_takes_over_passes():
+    assert check(moved().history()) == []
+
+
+def test_a_successor_that_was_dropped_leaves_its_number_unused():
+    story = Story().submit("a").change("a", "planned", state="QUEUED").go("a").warm("a")
+    dropped = {**story.records["a"]["successor"], "clean": ["n2"]}
+    story.change("a", "updated", successor=dropped, owned_devices=1)
+    story.clean("a").change("a", "requeued", state="QUEUED", placement=None)
+    story.place("a", attempt=3).change("a", "starting", state="STARTING")
+    story.change("a", "started", state="RUNNING").run("a").finish("a")
+    assert check(story.history()) == []
+
+
+def test_a_successors_device_that_another_job_gets_is_caught():
+    story = Story().submit("a").change("a", "planned", state="QUEUED").go("a").warm("a")
+    story.submit("b").change("b", "planned", state="QUEUED").go("b", "n2").finish("b", "n2")
+    assert "I3" in invariants(story.take_over("a").finish("a", "n2").history())
+
+
+def test_a_successor_that_trains_beside_the_attempt_is_caught():
+    story = Story().submit("a").change("a", "planned", state="QUEUED").go("a").warm("a")
+    story.run("a").run("a", "n2", attempt=2).take_over("a").finish("a", "n2")
+    assert "I3" in invariants(story.history())
+
+
+def test_a_take_over_under_a_number_that_is_not_the_successors_is_caught():
+    story = Story().submit("a").change("a", "planned", state="QUEUED").go("a").warm("a")
+    story.records["a"]["successor"]["attempt"] = 3
+    number = story.records["a"]["attempt"]
+    story.take_over("a")
+    story.events[-2].record["attempt"] = number
+    assert "I4" in invariants(story.history())
+
+
+def test_a_job_that_succeeded_without_a_rank_at_its_end_is_caught():
+    story = good()
+    story.runs = [replace(run, finished=False) for run in story.runs]
+    assert "I10" in invariants(story.history())
+    assert check(replace(story.history(), silent=frozenset({"a", "b"}))) == []

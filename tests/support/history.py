@@ -73,12 +73,13 @@ class Final:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """Everything that one run of a system recorded."""
+    """Everything that one run of a system recorded. ``silent`` jobs have ranks without ``runs``."""
 
     submissions: tuple[Submission, ...]
     events: tuple[Event, ...]
     runs: tuple[Run, ...]
     final: Final
+    silent: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,7 @@ class Violation:
 
 
 def check(history: History) -> list[Violation]:
-    """Return every violation of I1-I9 that the history of a finished run shows."""
+    """Return every violation of I1-I10 that the history of a finished run shows."""
     owned = list(_ownership(history.events))
     checks = (
         ("I1", _lost(history)),
@@ -107,6 +108,7 @@ def check(history: History) -> list[Violation]:
         ("I7", _stream_and_store(history)),
         ("I8", _backlog(history.final)),
         ("I9", _unexplained(history.final)),
+        ("I10", _not_done(history)),
     )
     return [Violation(invariant=name, what=what) for name, found in checks for what in found]
 
@@ -160,31 +162,43 @@ class _Owned:
 
 
 def _ownership(events: Sequence[Event]) -> Iterator[_Owned]:
-    """Read ownership from records: claimed with RESERVED, given up when the node is ``clean``."""
+    """Read ownership from records: claimed with RESERVED, given up when the node is ``clean``.
+
+    A successor claims with ``moving``, beside the attempt, and has a ``clean`` of its own.
+    """
     held: dict[str, list[_Owned]] = defaultdict(list)
     for event in events:
         kind, _, job = event.entity.partition(":")
         if kind != "job":
             continue
         record = event.record
+        successor = record.get("successor") or {"attempt": 0, "clean": ()}
         if event.type == "placed":
             yield from held.pop(job, ())
-            held[job] = [
-                _Owned(
-                    device=f"{ref['node']}/{ref['device']}",
-                    job=job,
-                    attempt=record["attempt"],
-                    since=event.sequence,
-                    since_ms=event.time_ms,
-                )
-                for ref in record["placement"]["devices"]
-            ]
-        for owned in held.get(job, ()):
+            held[job] = _claimed(event, record)
+        known = {owned.attempt for owned in held[job]}
+        if event.type == "moving" and successor["attempt"] not in known:
+            held[job] += _claimed(event, successor)
+        clean = {record["attempt"]: record["clean"], successor["attempt"]: successor["clean"]}
+        for owned in held[job]:
             node = owned.device.partition("/")[0]
-            if owned.until is None and node in record["clean"]:
+            if owned.until is None and node in clean.get(owned.attempt, ()):
                 owned.until, owned.until_ms = event.sequence, event.time_ms
     for rest in held.values():
         yield from rest
+
+
+def _claimed(event: Event, attempt: dict[str, Any]) -> list[_Owned]:
+    return [
+        _Owned(
+            device=f"{ref['node']}/{ref['device']}",
+            job=event.entity.removeprefix("job:"),
+            attempt=attempt["attempt"],
+            since=event.sequence,
+            since_ms=event.time_ms,
+        )
+        for ref in attempt["placement"]["devices"]
+    ]
 
 
 def _double_owners(owned: Sequence[_Owned]) -> Iterator[str]:
@@ -202,27 +216,27 @@ def _double_runs(runs: Sequence[Run]) -> Iterator[str]:
     for run in runs:
         if run.contested:
             yield f"{_name(run)} found {run.node}/{run.device} locked by another rank"
-    for number, one in enumerate(runs):
-        for other in runs[number + 1 :]:
-            if one.began_s > other.ended_s or other.began_s > one.ended_s:
-                continue
+    living: list[Run] = []
+    for one in sorted(runs, key=lambda run: run.began_s):
+        living = [other for other in living if other.ended_s >= one.began_s]
+        for other in living:
             same_attempt = (one.job, one.attempt) == (other.job, other.attempt)
             if one.job == other.job and not same_attempt:
-                yield f"two live attempts: {_name(one)} and {_name(other)}"
+                yield f"two live attempts: {_name(other)} and {_name(one)}"
             elif one.job == other.job and one.rank == other.rank:
                 yield f"{_name(one)} ran twice at once"
             elif (one.node, one.device) == (other.node, other.device):
-                yield f"{_name(one)} and {_name(other)} shared {one.node}/{one.device}"
+                yield f"{_name(other)} and {_name(one)} shared {one.node}/{one.device}"
+        living.append(one)
 
 
 def _runs_without_ownership(runs: Sequence[Run], owned: Sequence[_Owned]) -> Iterator[str]:
+    by_token: dict[tuple[str, str, int], list[_Owned]] = defaultdict(list)
+    for one in owned:
+        by_token[one.device, one.job, one.attempt].append(one)
     for run in runs:
         device = f"{run.node}/{run.device}"
-        mine = [
-            one
-            for one in owned
-            if (one.device, one.job, one.attempt) == (device, run.job, run.attempt)
-        ]
+        mine = by_token.get((device, run.job, run.attempt), [])
         if not mine:
             yield f"{_name(run)} ran on {device}, which it never owned"
         for one in mine:
@@ -270,12 +284,23 @@ def _link(before: Event | None, event: Event) -> Iterator[str]:
             transition(old, new)
         except ValueError:
             yield f"{event.entity}: {old} -> {new} in version {event.version} is no arrow"
-    step = event.record["attempt"] - before.record["attempt"]
-    if step != (old is not new and new is JobState.RESERVED):
-        yield f"{event.entity}: the attempt changed by {step} in version {event.version} ({new})"
+    due = _attempt_due(before.record, old, new)
+    if event.record["attempt"] != due:
+        number = event.record["attempt"]
+        yield f"{event.entity}: attempt {number} where {due} was due, version {event.version} ({new})"
 
 
-# -- I5-I9: the end -------------------------------------------------------------------------------
+def _attempt_due(before: dict[str, Any], old: JobState, new: JobState) -> int:
+    """Return the attempt after a change: a new number when placed, its own for a successor."""
+    successor = before.get("successor")
+    newest: int = successor["attempt"] if successor else before["attempt"]
+    if (old, new) == (JobState.STOPPING, JobState.STARTING):
+        return newest
+    placed = old is not new and new is JobState.RESERVED
+    return newest + 1 if placed else before["attempt"]
+
+
+# -- I5-I10: the end ------------------------------------------------------------------------------
 
 
 def _owning_when_over(history: History) -> Iterator[str]:
@@ -326,3 +351,13 @@ def _unexplained(final: Final) -> Iterator[str]:
         failed = record["state"] in {JobState.FAILED, JobState.CANCELLED}
         if failed and not (record["reason"] and record["message"]):
             yield f"{job} is {record['state']} and nobody says why"
+
+
+def _not_done(history: History) -> Iterator[str]:
+    done = {(run.job, run.attempt, run.rank) for run in history.runs if run.finished}
+    for job, record in history.final.jobs.items():
+        if record["state"] != JobState.SUCCEEDED or job in history.silent:
+            continue
+        for rank in range(len(record["placement"]["devices"])):
+            if (job, record["attempt"], rank) not in done:
+                yield f"{job}#{record['attempt']} succeeded, but rank {rank} did not come to its end"

@@ -16,22 +16,25 @@ from frenzy_shared.messages.codec import to_json
 from frenzy_shared.messages.envelope import CloudEvent, short_kind
 from frenzy_shared.state.redis import RedisStore
 
+# What is checked of a record: 10,000 jobs have 100,000 events.
+_KEPT = ("state", "attempt", "placement", "clean", "owned_devices", "successor")
 _SETTLE_S = 20.0  # for the relay to empty the outbox and agents to say their last
 
 
-def history_of(deployment: Deployment) -> History:
-    """Wait until nothing is on its way, then read everything."""
-    return asyncio.run(_read(deployment))
+def history_of(deployment: Deployment, silent: frozenset[str] = frozenset()) -> History:
+    """Wait until nothing is on its way, then read everything. ``silent``: see ``History``."""
+    return asyncio.run(_read(deployment, silent))
 
 
-async def _read(deployment: Deployment) -> History:
+async def _read(deployment: Deployment, silent: frozenset[str]) -> History:
     async with contextlib.AsyncExitStack() as stack:
-        bus = await NatsBus.connect(deployment.nats.url, name="history")
+        bus = await NatsBus.connect(deployment.bus_access, name="history")
         stack.push_async_callback(bus.close)
-        store = await RedisStore.open(deployment.valkey.url)
+        store = await RedisStore.open(deployment.store_url)
         stack.push_async_callback(store.close)
         await _settled(deployment, store)
-        events = [_event(message) for message in await _stream(bus, subjects.EVENTS_STREAM)]
+        messages = await _stream(bus, subjects.EVENTS_STREAM)
+        events = [event for message in messages if (event := _event(message)) is not None]
         jobs = {e.entity.removeprefix("job:") for e in events if e.entity.startswith("job:")}
         jobs |= {submission.job for submission in deployment.submissions}
         records = {job: await store.job(job) for job in jobs}
@@ -39,6 +42,7 @@ async def _read(deployment: Deployment) -> History:
             submissions=tuple(deployment.submissions),
             events=tuple(events),
             runs=read_runs(deployment.records),
+            silent=silent,
             final=Final(
                 jobs={job: to_json(record) for job, record in records.items() if record},
                 owners=(await store.cluster()).owners,
@@ -50,16 +54,14 @@ async def _read(deployment: Deployment) -> History:
 
 
 def read_runs(folder: Path) -> tuple[Run, ...]:
-    """Read what ranks wrote; a line that a kill cut off is left out."""
+    """Read the first and the last line of what each rank wrote; one that a kill cut off is none."""
     runs = []
     for path in sorted(folder.glob("*.jsonl")):
-        lines = []
-        for line in path.read_text().splitlines():
-            with contextlib.suppress(ValueError):
-                lines.append(json.loads(line))
-        if not lines:
+        lines = path.read_text().splitlines()
+        start = next(filter(None, map(_line, lines)), None)
+        if start is None:
             continue
-        start, last = lines[0], lines[-1]
+        last = next(filter(None, map(_line, reversed(lines))))
         runs.append(
             Run(
                 **{k: start[k] for k in ("job", "attempt", "rank", "node", "device", "contested")},
@@ -71,6 +73,13 @@ def read_runs(folder: Path) -> tuple[Run, ...]:
             )
         )
     return tuple(runs)
+
+
+def _line(text: str) -> dict | None:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
 
 
 async def _settled(deployment: Deployment, store: RedisStore) -> None:
@@ -95,8 +104,11 @@ async def _stream(bus: NatsBus, stream: str) -> list[Message]:
     return found
 
 
-def _event(message: Message) -> Event:
+def _event(message: Message) -> Event | None:
+    """Read an event of a job or a node; others tell what administrators did."""
     event = CloudEvent.decode(message.payload)
+    if not event.subject.startswith(("job:", "node:")):
+        return None
     record = event.data["record"]
     return Event(
         sequence=message.sequence,
@@ -105,5 +117,5 @@ def _event(message: Message) -> Event:
         version=int(event.id.split(":")[1]),
         type=short_kind(event.type),
         time_ms=datetime.fromisoformat(event.time).timestamp() * 1000,
-        record=record,
+        record={name: record[name] for name in _KEPT if name in record},
     )

@@ -47,6 +47,8 @@ def last_options(layout: Layout) -> Options | None:
 def prepare(layout: Layout, options: Options) -> None:
     """Check everything that can be checked before a process starts, and store the options.
 
+    What a killed supervisor left still has its ports: the next supervisor ends it first.
+
     Raises:
         Misconfigured: the folder, a package, a server program or the port cannot be used.
         StorageFull: too little disk.
@@ -54,9 +56,10 @@ def prepare(layout: Layout, options: Options) -> None:
     layout.create()
     servers.require_packages()
     host = options.listen or LOOPBACK
-    if options.port:
+    ours = bool(_left(layout))
+    if options.port and not ours:
         require_free(options.port, host)
-    if options.listen:
+    if options.listen and not ours:
         require_free(options.bus_port, host, "--bus-port")
     write_json(layout.options, options.to_json())
 
@@ -205,7 +208,11 @@ def _until(
 
 
 def _end_left(layout: Layout) -> bool:
-    status = Status.read(layout.status)
-    left: list[ProcessMark] = [mark for mark in status.marks if mark.alive] if status else []
+    left = _left(layout)
     end_all(left, grace_s=15.0)
     return bool(left)
+
+
+def _left(layout: Layout) -> list[ProcessMark]:
+    status = Status.read(layout.status)
+    return [mark for mark in status.marks if mark.alive] if status else []

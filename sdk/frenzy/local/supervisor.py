@@ -16,6 +16,7 @@ from frenzy.local import credentials, stack
 from frenzy.local.child import Child, ChildSpec, Exited
 from frenzy.local.drain import attempts_alive, drain
 from frenzy.local.files import read_json
+from frenzy.local.fulldisk import FullDisk
 from frenzy.local.layout import Layout
 from frenzy.local.options import Options
 from frenzy.local.preparing import create_streams, load_functions
@@ -31,7 +32,7 @@ Ready = Callable[[str], None]
 _NODES_UP_S: Final = 60.0
 _HERE: Final = frozenset({"UP", "DRAINING"})
 _POLL_S: Final = 0.2
-_RELOAD_S: Final = 0.5
+_TEND_S: Final = 0.5
 _STALE_GRACE_S: Final = 15.0
 _SET_PARENT_DEATH_SIGNAL: Final = 1
 
@@ -48,7 +49,7 @@ class Supervisor:
         self._phase = Phase.STARTING
         self._detail = ""
         self._url = ""
-        self._reloading: asyncio.Future[None] | None = None
+        self._tending: asyncio.Future[None] | None = None
         self._me = ProcessMark.of(os.getpid())
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -71,7 +72,7 @@ class Supervisor:
                 await _cancel(starting)
             await self._stop()
         except BaseException as error:
-            self._end_reloading()
+            self._end_tending()
             await self._stop_children(self._children)
             self._tell(Phase.FAILED, _explain(error))
             raise
@@ -82,7 +83,7 @@ class Supervisor:
         plan = stack.build(self._layout, self._options, secret)
         self._url = plan.url
         await self._start_stage(plan.servers, "starting nats-server and valkey-server")
-        self._reloading = asyncio.ensure_future(self._reload_bus_users())
+        self._tending = asyncio.ensure_future(self._tend_bus())
         self._tell(Phase.STARTING, "preparing the servers")
         await create_streams(plan.nats)
         await load_functions(plan.redis_url)
@@ -121,18 +122,28 @@ class Supervisor:
                 suggestions=(f"look into {self._layout.logs}",),
             ) from None
 
-    async def _reload_bus_users(self) -> None:
-        """Let nats-server read again who may connect, whenever a node was enrolled or revoked."""
+    async def _tend_bus(self) -> None:
+        """Do for nats-server what it does not do by itself.
+
+        It reads again who may connect, whenever a node was enrolled or revoked; and after a full
+        disk it is started anew.
+        """
         path = UsersFile(self._layout.bus_users).configuration
         known = path.stat().st_mtime_ns
+        disk = FullDisk(self._layout.log("nats"), self._layout.root)
         while True:
-            await asyncio.sleep(_RELOAD_S)
+            await asyncio.sleep(_TEND_S)
+            mark = next((c.mark for c in self._children if c.spec.name == "nats"), None)
+            if mark is None:
+                continue
             with suppress(FileNotFoundError):
                 changed = path.stat().st_mtime_ns
-                mark = next((c.mark for c in self._children if c.spec.name == "nats"), None)
-                if changed != known and mark is not None:
+                if changed != known:
                     mark.send(signal.SIGHUP)
                     known = changed
+            if disk.is_over():
+                log.warning("starting nats again: its disk was full, and has space now")
+                mark.send(signal.SIGTERM)
 
     async def _stop(self) -> None:
         """Stop in order: scheduling, training, agents and services, servers."""
@@ -152,15 +163,15 @@ class Supervisor:
             await drain(nodes, self._options.stop_grace_s)
         self._tell(Phase.STOPPING, "stopping services")
         await self._stop_children([c for c in self._children if c not in last])
-        self._end_reloading()
+        self._end_tending()
         self._tell(Phase.STOPPING, "stopping servers")
         await self._stop_children(last)
         self._children = []
         self._tell(Phase.STOPPED, "")
 
-    def _end_reloading(self) -> None:
-        if self._reloading is not None:
-            self._reloading.cancel()
+    def _end_tending(self) -> None:
+        if self._tending is not None:
+            self._tending.cancel()
 
     async def _stop_children(self, children: Sequence[Child]) -> None:
         await asyncio.gather(*(child.stop() for child in children))
