@@ -155,6 +155,7 @@ class ScriptedAgent:
         )
         self.labels: tuple[tuple[str, str], ...] = ()
         self.held: dict[tuple[str, int], AttemptPhase] = {}
+        self.warm: set[tuple[str, int]] = set()  # of those that are prepared
         self.sequence = 0
         self.sent: list[Evidence] = []
 
@@ -224,6 +225,9 @@ class ScriptedAgent:
             self.held[key] = AttemptPhase.PREPARED
             address = "127.0.1.1:29500" if attempt.hosts_rank_zero else ""
             await self.say(EvidenceKind.PREPARED, *key, rendezvous=address)
+        elif attempt.warm and phase is AttemptPhase.PREPARED and key not in self.warm:
+            self.warm.add(key)
+            await self.say(EvidenceKind.WARM, *key)
         elif attempt.phase is Phase.GO and phase is AttemptPhase.PREPARED:
             self.held[key] = AttemptPhase.STARTED
             await self.say(EvidenceKind.STARTED, *key)
