@@ -1,0 +1,22 @@
+"""Two days of a cluster on real servers and a moved clock: nothing grows once its bounds are full.
+
+The whole of it, with 50,000 jobs, is ``python -m benchmarks.soak``.
+"""
+
+import pytest
+from benchmarks.soak.__main__ import live
+
+pytestmark = pytest.mark.long
+
+HOURS, JOBS, KEPT = 40, 240, 24
+# Few jobs make small numbers: a job more or less in the last look must not judge.
+MOST_GROWTH = 0.15
+
+
+async def test_nothing_grows_after_the_first_day(tmp_path):
+    found = await live(tmp_path, HOURS, JOBS, KEPT, seed=11)
+    assert found["archived"] + sum(found["counts"].values()) == JOBS
+    assert sum(found["counts"].values()) <= KEPT
+    assert found["growth"]["scheduler, objects"] < MOST_GROWTH
+    grown = {name: share for name, share in found["growth"].items() if share > MOST_GROWTH}
+    assert grown == {}
