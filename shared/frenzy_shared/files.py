@@ -11,8 +11,13 @@ def write_private(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    aside.replace(path)
-    sync_folder(path.parent)
+    rename(aside, path)
+
+
+def rename(old: Path, new: Path) -> None:
+    """Give a file, whose contents are safe, another name in its folder, durably."""
+    old.replace(new)
+    sync_folder(new.parent)
 
 
 def sync_folder(folder: Path) -> None:

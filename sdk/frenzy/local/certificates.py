@@ -21,7 +21,7 @@ from frenzy_shared.files import write_private
 
 _AUTHORITY_LIFE: Final = dt.timedelta(days=3650)
 _LIFE: Final = dt.timedelta(days=365)
-_RENEW_BEFORE: Final = dt.timedelta(days=30)
+RENEW_BEFORE: Final = dt.timedelta(days=30)
 _BACKDATED: Final = dt.timedelta(hours=1)  # clocks of machines differ
 
 
@@ -54,6 +54,15 @@ def ensure(folder: Path, names: Sequence[str], now: dt.datetime) -> Certificate:
         write_private(found.key, _key_text(key))
         write_private(found.chain, _text(signed))
     return found
+
+
+def ends(path: Path) -> dt.datetime:
+    """Return when a certificate expires.
+
+    Raises:
+        Misconfigured: the file is none.
+    """
+    return _load(path).not_valid_after_utc
 
 
 def _authority(
@@ -142,7 +151,7 @@ def _serves(
     held = served.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return (
         served.issuer == authority.subject
-        and served.not_valid_after_utc - now > _RENEW_BEFORE
+        and served.not_valid_after_utc - now > RENEW_BEFORE
         and {_general(name) for name in names} <= set(held)
     )
 

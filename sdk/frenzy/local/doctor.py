@@ -1,5 +1,6 @@
 """Look at this machine: what Frenzy needs, what is missing, what to do about it."""
 
+import datetime as dt
 import os
 import shutil
 import sys
@@ -56,6 +57,7 @@ def checks() -> Iterator[Check]:
         ("shared memory", _shared_memory),
         ("port", lambda: _port(layout)),
         ("credentials", _credentials),
+        ("certificates", lambda: _certificates(layout)),
         ("server", _server),
     )
     for name, look in looks:
@@ -164,6 +166,34 @@ def _credentials() -> Check:
         verdict=Verdict.FAIL if open_to_others else Verdict.OK,
         detail=f"{path} has mode {mode:04o}",
         remedy=f"chmod 600 {path}" if open_to_others else "",
+    )
+
+
+def _certificates(layout: Layout) -> Check:
+    """Look at the certificates that this machine serves with, or trusts as a node."""
+    if not layout.certificate.exists() and not layout.joined.exists():
+        return Check(name="certificates", verdict=Verdict.OK, detail="none: all is on loopback")
+    # A bare client has no certificates, and no cryptography.
+    from frenzy.local.certificates import RENEW_BEFORE, ends  # noqa: PLC0415 - see above
+    from frenzy.local.joining import NodeFolder  # noqa: PLC0415 - see above
+
+    remedies = {
+        layout.certificate: "frenzy up renews it, and keeps it renewed while it runs",
+        NodeFolder(layout.joined).authority: "make a token and join again: frenzy node join",
+    }
+    first = min((path for path in remedies if path.exists()), key=ends, default=None)
+    if first is None:
+        return Check(name="certificates", verdict=Verdict.OK, detail="of a public authority")
+    left = ends(first) - dt.datetime.now(dt.UTC)
+    if left > RENEW_BEFORE:
+        verdict = Verdict.OK
+    else:
+        verdict = Verdict.WARN if left > dt.timedelta() else Verdict.FAIL
+    return Check(
+        name="certificates",
+        verdict=verdict,
+        detail=f"{first} {'expired' if verdict is Verdict.FAIL else 'expires'} {ends(first):%F}",
+        remedy="" if verdict is Verdict.OK else remedies[first],
     )
 
 

@@ -23,7 +23,7 @@ from frenzy.local.servers import child_environment
 from frenzy_shared.auth import EnrolmentToken, fingerprint, parse_enrolment_token
 from frenzy_shared.bus import keys
 from frenzy_shared.errors import Forbidden, InvalidState, Misconfigured
-from frenzy_shared.files import write_private
+from frenzy_shared.files import rename, write_private
 from frenzy_shared.messages.http import EnrolRequest, EnrolView
 
 _TIMEOUT_S: Final = 15.0
@@ -56,6 +56,11 @@ class NodeFolder:
         return self.root / "node.nk"
 
     @property
+    def next_key(self) -> Path:
+        """Return the seed that takes the place of ``key`` once the cluster knows it."""
+        return self.root / "node.nk.next"
+
+    @property
     def authority(self) -> Path:
         """Return the certificate of the cluster's authority; absent where that is a public one."""
         return self.root / "ca.pem"
@@ -81,9 +86,14 @@ class NodeFolder:
             )
         return Membership(**stored)
 
+    def belongs_to(self, node: str) -> bool:
+        """Tell whether this machine has joined under that name."""
+        member = self.read()
+        return member is not None and member.node == node
+
 
 def join(folder: NodeFolder, url: str, text: str, node: str) -> Membership:
-    """Enrol this machine under a name by a one-time token.
+    """Enrol this machine under a name by a one-time token; a node that joins again gets a new key.
 
     Raises:
         Misconfigured: the URL is not https, or the server is not the one that made the token.
@@ -105,17 +115,20 @@ def join(folder: NodeFolder, url: str, text: str, node: str) -> Membership:
     folder.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     base = url.rstrip("/")
     authority = _trusted_authority(base, token)
-    request = EnrolRequest(token=token.text, node=node, public_key=keys.load_or_make(folder.key))
+    key = folder.next_key if folder.belongs_to(node) else folder.key
+    request = EnrolRequest(token=token.text, node=node, public_key=keys.load_or_make(key))
     try:
         answer = _enrol(base, request, authority)
     except InvalidState as error:
-        still = (f"this machine's key is {folder.key}", "the token was not used up: use it again")
+        still = (f"this machine's key is {key}", "the token was not used up: use it again")
         raise InvalidState(error.message, suggestions=(*error.suggestions, *still)) from None
     member = Membership(
         node=answer.node, url=base, nats_url=answer.nats_url, blobs_token=answer.token
     )
     if authority:
         write_private(folder.authority, authority)
+    if key != folder.key:
+        rename(key, folder.key)
     write_json(folder.membership, asdict(member))
     return member
 

@@ -60,6 +60,16 @@ class Layout:
         return self.certificates / "ca.pem"
 
     @property
+    def certificate(self) -> Path:
+        """Return the servers' certificate, where other machines may connect."""
+        return self.certificates / "server.pem"
+
+    @property
+    def joined(self) -> Path:
+        """Return the folder of a machine that is a node of a cluster elsewhere."""
+        return self.root / "node"
+
+    @property
     def options(self) -> Path:
         """Return what the present or last `up` was asked for."""
         return self.root / "options.json"

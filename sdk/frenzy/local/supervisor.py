@@ -14,6 +14,7 @@ from frenzy.client import AsyncClient
 from frenzy.exchange import Retry
 from frenzy.local import credentials, stack
 from frenzy.local.child import Child, ChildSpec, Exited
+from frenzy.local.doors import doors_of
 from frenzy.local.drain import attempts_alive, drain
 from frenzy.local.files import read_json
 from frenzy.local.fulldisk import FullDisk
@@ -33,6 +34,7 @@ _NODES_UP_S: Final = 60.0
 _HERE: Final = frozenset({"UP", "DRAINING"})
 _POLL_S: Final = 0.2
 _TEND_S: Final = 0.5
+_RENEW_S: Final = 6 * 3600.0
 _STALE_GRACE_S: Final = 15.0
 _SET_PARENT_DEATH_SIGNAL: Final = 1
 
@@ -49,7 +51,7 @@ class Supervisor:
         self._phase = Phase.STARTING
         self._detail = ""
         self._url = ""
-        self._tending: asyncio.Future[None] | None = None
+        self._tending: list[asyncio.Future[None]] = []
         self._me = ProcessMark.of(os.getpid())
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -83,7 +85,8 @@ class Supervisor:
         plan = stack.build(self._layout, self._options, secret)
         self._url = plan.url
         await self._start_stage(plan.servers, "starting nats-server and valkey-server")
-        self._tending = asyncio.ensure_future(self._tend_bus())
+        tasks = (self._tend_bus(), self._tend_certificate())
+        self._tending = [asyncio.ensure_future(task) for task in tasks]
         self._tell(Phase.STARTING, "preparing the servers")
         await create_streams(plan.nats)
         await load_functions(plan.redis_url)
@@ -125,11 +128,13 @@ class Supervisor:
     async def _tend_bus(self) -> None:
         """Do for nats-server what it does not do by itself.
 
-        It reads again who may connect, whenever a node was enrolled or revoked; and after a full
-        disk it is started anew.
+        It reads again who may connect, whenever a node was enrolled or revoked, and its
+        certificate, whenever that was renewed; and after a full disk it is started anew.
         """
-        path = UsersFile(self._layout.bus_users).configuration
-        known = path.stat().st_mtime_ns
+        read = [UsersFile(self._layout.bus_users).configuration]
+        if self._options.listen:
+            read.append(self._layout.certificate)
+        known = _changed_ns(read)
         disk = FullDisk(self._layout.log("nats"), self._layout.root)
         while True:
             await asyncio.sleep(_TEND_S)
@@ -137,13 +142,22 @@ class Supervisor:
             if mark is None:
                 continue
             with suppress(FileNotFoundError):
-                changed = path.stat().st_mtime_ns
+                changed = _changed_ns(read)
                 if changed != known:
                     mark.send(signal.SIGHUP)
                     known = changed
             if disk.is_over():
                 log.warning("starting nats again: its disk was full, and has space now")
                 mark.send(signal.SIGTERM)
+
+    async def _tend_certificate(self) -> None:
+        """Renew the certificate in its last days; the gateways and nats-server take it up."""
+        while True:
+            await asyncio.sleep(_RENEW_S)
+            try:
+                doors_of(self._layout, self._options, free_port=0)
+            except (FrenzyError, OSError) as error:
+                log.warning("the certificate cannot be renewed: %s", error)
 
     async def _stop(self) -> None:
         """Stop in order: scheduling, training, agents and services, servers."""
@@ -170,8 +184,8 @@ class Supervisor:
         self._tell(Phase.STOPPED, "")
 
     def _end_tending(self) -> None:
-        if self._tending is not None:
-            self._tending.cancel()
+        for task in self._tending:
+            task.cancel()
 
     async def _stop_children(self, children: Sequence[Child]) -> None:
         await asyncio.gather(*(child.stop() for child in children))
@@ -232,6 +246,10 @@ async def supervise(layout: Layout, ready: Ready) -> None:
         if not ours:
             raise Unavailable(f"another supervisor runs in {layout.root}")
         await Supervisor(layout, options, ready).run(stop)
+
+
+def _changed_ns(paths: Sequence[Path]) -> list[int]:
+    return [path.stat().st_mtime_ns for path in paths]
 
 
 async def _start_child(child: Child, layout: Layout) -> None:

@@ -1,5 +1,6 @@
 """Certificates of a cluster that other machines join: trusted, renewed, and never half made."""
 
+import asyncio
 import datetime as dt
 import socket
 import ssl
@@ -8,8 +9,12 @@ import threading
 import pytest
 from cryptography import x509
 
-from frenzy.local.certificates import ensure
-from frenzy.local.options import parse_listen
+from frenzy.local import supervisor
+from frenzy.local.certificates import ends, ensure
+from frenzy.local.doors import doors_of
+from frenzy.local.layout import Layout
+from frenzy.local.options import Options, parse_listen
+from frenzy.local.supervisor import Supervisor
 from frenzy_shared.auth import fingerprint
 from frenzy_shared.errors import Misconfigured
 
@@ -58,6 +63,22 @@ def test_it_is_kept_while_it_serves_and_renewed_before_it_ends(tmp_path):
     assert renewed.chain.read_bytes() != first
     served = x509.load_pem_x509_certificate(renewed.chain.read_bytes())
     assert served.not_valid_after_utc > NOW + dt.timedelta(days=600)
+
+
+async def test_a_supervisor_renews_it_in_its_last_days(tmp_path, monkeypatch):
+    layout = Layout(tmp_path)
+    options = Options(listen="127.0.0.2")
+    made = doors_of(layout, options, free_port=0).certificate.chain.read_bytes()
+    names = ("127.0.0.2", "127.0.0.1", "localhost", socket.gethostname())
+    layout.certificate.unlink()
+    ensure(layout.certificates, names, NOW - dt.timedelta(days=340))
+    monkeypatch.setattr(supervisor, "_RENEW_S", 0.01)
+    tending = asyncio.ensure_future(Supervisor(layout, options, print)._tend_certificate())
+    async with asyncio.timeout(10):
+        while ends(layout.certificate) < NOW + dt.timedelta(days=300):
+            await asyncio.sleep(0.01)
+    tending.cancel()
+    assert layout.certificate.read_bytes() != made
 
 
 def test_a_new_name_makes_a_new_certificate_of_the_same_authority(tmp_path):

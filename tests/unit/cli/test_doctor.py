@@ -1,9 +1,14 @@
 """``frenzy doctor`` about a running server: what it cannot do at present, and why."""
 
+import datetime as dt
+
 import httpx
+import pytest
 from tests.support.api import node_list, ok
 
 from frenzy.local import doctor
+from frenzy.local.certificates import ensure
+from frenzy.local.layout import Layout
 from frenzy_shared.messages.http import SAFE_MODE, CheckView, ReadinessView
 
 
@@ -42,3 +47,26 @@ def test_findings_are_columns_in_a_pipe_too(cli, monkeypatch):
     monkeypatch.setattr("frenzy.cli.commands.doctor.checks", lambda: iter(found))
     result = cli("doctor")
     assert result.out == "ok   python: 3.11\nwarn gpus: none\n       try: buy one\n"
+
+
+@pytest.mark.parametrize(
+    ("age_days", "verdict", "said"),
+    [(0, "ok", "expires"), (340, "warn", "expires"), (366, "fail", "expired")],
+)
+def test_certificates_are_told_before_they_expire(tmp_path, age_days, verdict, said):
+    layout = Layout(tmp_path)
+    now = dt.datetime.now(dt.UTC)
+    ensure(layout.certificates, ("127.0.0.1",), now - dt.timedelta(days=age_days))
+    check = doctor._certificates(layout)
+    assert (check.verdict, said in check.detail) == (verdict, True)
+    assert ("frenzy up" in check.remedy) == (verdict != "ok")
+
+
+def test_a_node_is_told_of_its_cluster_s_authority(tmp_path):
+    layout = Layout(tmp_path)
+    assert doctor._certificates(layout).detail == "none: all is on loopback"
+    long_ago = dt.datetime.now(dt.UTC) - dt.timedelta(days=3700)
+    ensure(layout.joined, ("127.0.0.1",), long_ago)
+    check = doctor._certificates(layout)
+    assert check.verdict is doctor.Verdict.FAIL
+    assert "join" in check.remedy

@@ -111,7 +111,7 @@ def join(
     asked for: never from the command line, where others could read it. To run the agent again
     later: frenzy node run.
     """
-    folder = joining.NodeFolder(data or default_layout().root / "node")
+    folder = joining.NodeFolder(data or default_layout().joined)
     devices = device_list(emulated)
     member = joining.join(folder, server, _ask_token(no_input=no_input), name or host_name())
     output.err().print(f"joined {member.url} as {member.node}; files: {folder.root}", markup=False)
@@ -128,7 +128,7 @@ def run(
     address: Address = "",
 ) -> None:
     """Run the agent of a machine that has joined. It ends with Ctrl-C or SIGTERM; ranks go on."""
-    folder = joining.NodeFolder(data or default_layout().root / "node")
+    folder = joining.NodeFolder(data or default_layout().joined)
     devices = device_list(emulated)
     member = folder.read()
     if member is None:
