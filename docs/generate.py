@@ -19,6 +19,7 @@ from frenzy_shared.domain.job import TERMINAL
 from frenzy_shared.domain.transitions import PROGRESS_EVENTS, TRANSITIONS
 from frenzy_shared.messages.arrays import Array
 from frenzy_shared.messages.envelope import event_type
+from frenzy_shared.messages.kinds import NODE_EVENTS, PROJECT_EVENTS, TOKEN_EVENTS
 from frenzy_shared.messages.spec import Checkpointing, Entrypoint, JobSpec, Resources, Retry
 from frenzy_shared.settings import ServiceSettings, TimingSettings
 
@@ -35,17 +36,6 @@ _PROGRESS = {
     "oom": "an attempt ran out of GPU memory; beside the transition that follows",
     "moving": "the next attempt gets ready on other devices while it trains, or that was given up",
     "preempted": "it is stopped for the jobs in `for`, or to be resized; beside `stopping`",
-}
-
-
-NODE_EVENTS = {
-    "joined": "an agent registered",
-    "up": "it may have work",
-    "changed": "its devices or settings are others than before",
-    "suspect": "its agent is silent: no new work",
-    "lost": "its agent was silent for long, or an operator says that it is dead",
-    "struck": "it refused a launch, and that counts against it",
-    "draining": "no new work: an operator's drain, or too many refused launches",
 }
 
 
@@ -178,6 +168,20 @@ def events_page() -> str:
         "|---|---|",
     ]
     lines += [f"| `{event_type('node', kind)}` | {when} |" for kind, when in NODE_EVENTS.items()]
+    lines += [
+        "",
+        "What administrators decide about a project has the subject",
+        "`frenzy.v1.evt.<project>.project.<kind>.<project>`, about API tokens",
+        "`frenzy.v1.evt.cluster.token.<kind>.<token>`. `data.by` is who did, `data.record` what is",
+        "decided now, never a secret or its hash; `data.record.version` counts all such decisions.",
+        "",
+        "| type | when |",
+        "|---|---|",
+    ]
+    decided = {"project": PROJECT_EVENTS, "token": TOKEN_EVENTS}
+    for entity, kinds in decided.items():
+        lines += [f"| `{event_type(entity, kind)}` | {when} |" for kind, when in kinds.items()]
+    lines += ["", "How a program gets them: [follow events](../howto/follow-events.md)."]
     return "\n".join(lines) + "\n"
 
 

@@ -11,6 +11,7 @@ from frenzy import config, operations, specs, uploads
 from frenzy._version import __version__
 from frenzy.admin import Admin, AsyncAdmin
 from frenzy.exchange import Operation, Retry
+from frenzy.integrations import AsyncIntegrations, Integrations
 from frenzy.job import AsyncJob, Job
 from frenzy.secrets import AsyncSecrets, Secrets
 from frenzy.transport import AsyncTransport, Transport
@@ -185,6 +186,11 @@ class Client:
         return Admin(self._io, self._retry)
 
     @property
+    def integrations(self) -> Integrations:
+        """Return what lets programs follow events on the bus."""
+        return Integrations(self._io, self._retry)
+
+    @property
     def secrets(self) -> Secrets:
         """Return what keeps secrets that jobs may use."""
         return Secrets(self._io, self._retry)
@@ -354,6 +360,11 @@ class AsyncClient:
     def admin(self) -> AsyncAdmin:
         """Return what only administrators may do."""
         return AsyncAdmin(self._io, self._retry)
+
+    @property
+    def integrations(self) -> AsyncIntegrations:
+        """Return what lets programs follow events on the bus."""
+        return AsyncIntegrations(self._io, self._retry)
 
     @property
     def secrets(self) -> AsyncSecrets:

@@ -54,16 +54,18 @@ class Doors:
         )
 
     def gateway_settings(self, layout: Layout) -> dict[str, str]:
-        """Return where the gateway listens and, with TLS, how it enrols nodes."""
-        settings = {"FRENZY_HTTP_HOST": self.host}
+        """Return where the gateway listens, and how it admits others to the bus."""
+        settings = {
+            "FRENZY_HTTP_HOST": self.host,
+            "FRENZY_BUS_USERS": str(layout.bus_users),
+            "FRENZY_BUS_PUBLIC_URL": self.bus_url,
+        }
         if self.certificate is None:
             return settings
         return {
             **settings,
             "FRENZY_HTTP_CERT": str(self.certificate.chain),
             "FRENZY_HTTP_KEY": str(self.certificate.key),
-            "FRENZY_BUS_USERS": str(layout.bus_users),
-            "FRENZY_BUS_PUBLIC_URL": self.bus_url,
             "FRENZY_AUTHORITY": str(self.certificate.authority),
         }
 

@@ -45,6 +45,11 @@ class Layout:
         return self.configs / "nats-users.json"
 
     @property
+    def bus_port(self) -> Path:
+        """Return the file with the bus's port on loopback: integrations remember it."""
+        return self.configs / "bus-port"
+
+    @property
     def keys(self) -> Path:
         """Return the folder of the seeds of this machine's own identities on the bus."""
         return self.root / "keys"

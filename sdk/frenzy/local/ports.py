@@ -2,10 +2,12 @@
 
 import errno
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 from frenzy.local.processes import listener_of
 from frenzy_shared.errors import Misconfigured
+from frenzy_shared.files import write_private
 
 
 def free_ports(count: int) -> list[int]:
@@ -15,6 +17,21 @@ def free_ports(count: int) -> list[int]:
         for probe in probes:
             probe.bind(("127.0.0.1", 0))
         return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def kept_port(path: Path) -> int:
+    """Return the port that a file remembers, while it is free; else a free one to remember.
+
+    Raises:
+        Misconfigured: the file cannot be written.
+    """
+    with suppress(OSError, ValueError, Misconfigured):
+        known = int(path.read_text(encoding="ascii"))
+        require_free(known)
+        return known
+    (port,) = free_ports(1)
+    write_private(path, f"{port}\n")
+    return port
 
 
 def require_free(port: int, host: str = "127.0.0.1", option: str = "--port") -> None:

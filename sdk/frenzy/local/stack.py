@@ -12,7 +12,7 @@ from frenzy.local.credentials import STORE_ADMIN, Credentials, secrets_key
 from frenzy.local.doors import LOOPBACK, Doors, doors_of
 from frenzy.local.layout import Layout
 from frenzy.local.options import Options
-from frenzy.local.ports import free_ports
+from frenzy.local.ports import free_ports, kept_port
 from frenzy.local.probes import http_ready, nats_ready, valkey_ready
 from frenzy_shared.bus.nats_connection import Access
 from frenzy_shared.bus.nats_permissions import BusRole
@@ -45,7 +45,8 @@ def build(layout: Layout, options: Options, secret: Credentials) -> Stack:
     Raises:
         Misconfigured: a server program or a configuration is missing.
     """
-    nats_port, valkey_port, http_port = free_ports(3)
+    nats_port = kept_port(layout.bus_port)
+    valkey_port, http_port = free_ports(2)
     http_port = options.port or http_port
     nats = binaries.find(binaries.NATS)
     valkey = binaries.find(binaries.VALKEY)

@@ -8,8 +8,10 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from frenzy_gateway.callers import Caller
+from frenzy_shared.addresses import is_loopback
 from frenzy_shared.auth import (
     ALL_PROJECTS,
     EnrolmentToken,
@@ -143,12 +145,12 @@ class Enrolment:
         log.info("%s revoked the credentials of node %s", caller.name, node, extra={"node": node})
 
     def _users(self) -> UsersFile:
-        if self.users is None:
+        if self.users is None or is_loopback(urlsplit(self.nats_url).hostname or "localhost"):
             raise InvalidState(
                 "this server does not enrol nodes",
                 suggestions=(
                     "start it for other machines: frenzy up --listen ADDRESS",
-                    "or set FRENZY_BUS_USERS where the gateway runs beside nats-server",
+                    "or set FRENZY_BUS_USERS and FRENZY_BUS_PUBLIC_URL beside nats-server",
                 ),
             )
         return self.users

@@ -12,6 +12,7 @@ from frenzy_gateway.deadletters import DeadLetters
 from frenzy_gateway.dependencies import find_dependencies
 from frenzy_gateway.enrolment import Enrolment
 from frenzy_gateway.holding import hold_change, release_change
+from frenzy_gateway.integrations import Integrations
 from frenzy_gateway.operations import Operations
 from frenzy_gateway.projects import Projects
 from frenzy_gateway.questions import Questions
@@ -119,6 +120,18 @@ class GatewayService:
             users=None if users is None else UsersFile(users),
             nats_url=self.settings.bus_public_url,
             authority=self.settings.authority,
+        )
+
+    @property
+    def integrations(self) -> Integrations:
+        """Return what lets programs follow events."""
+        enrolment = self.enrolment
+        return Integrations(
+            bus=self.bus,
+            clock=self.clock,
+            users=enrolment.users,
+            nats_url=enrolment.nats_url,
+            authority_pem=lambda: enrolment.authority_pem() if enrolment.authority else "",
         )
 
     @property

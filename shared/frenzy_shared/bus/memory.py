@@ -3,12 +3,13 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from weakref import WeakSet
 
 from frenzy_shared.bus.delivery import MAX_DELIVERIES, outgoing_headers
 from frenzy_shared.bus.memory_broker import MemoryBroker, check_size
 from frenzy_shared.bus.port import (
+    DurableState,
     Handler,
     Headers,
     Message,
@@ -77,6 +78,23 @@ class MemoryBus:
         """Delete one stored message; False when there is none."""
         self._check()
         return self.broker.remove(stream, sequence)
+
+    async def add_durable(
+        self, stream: str, durable: str, filters: Sequence[str], *, history: bool
+    ) -> None:
+        """Make a durable from which another client pulls."""
+        self._check()
+        self.broker.add_durable(stream, durable, filters, history=history)
+
+    async def durable_state(self, stream: str, durable: str) -> DurableState | None:
+        """Return how far a durable is."""
+        self._check()
+        return self.broker.durable_state(stream, durable)
+
+    async def remove_durable(self, stream: str, durable: str) -> bool:
+        """Remove a durable; False when there is none."""
+        self._check()
+        return self.broker.remove_durable(stream, durable)
 
     async def emit(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:
         """Send a core message."""

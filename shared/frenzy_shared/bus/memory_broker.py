@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from frenzy_shared.bus.delivery import MAX_PAYLOAD_BYTES, dead_letter, matches, outgoing_headers
-from frenzy_shared.bus.port import Headers, Message, Published
+from frenzy_shared.bus.port import DurableState, Headers, Message, Published
 from frenzy_shared.errors import Misconfigured, PayloadTooLarge, Unavailable
 from frenzy_shared.messages.subjects import STREAMS, StreamConfig
 
@@ -38,6 +38,14 @@ class _Durable:
     deliveries: dict[int, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Pulled:
+    """A durable of clients that are not on this broker: it only tells what they would get."""
+
+    filters: tuple[str, ...]
+    after: int
+
+
 @dataclass(slots=True)
 class _Stream:
     config: StreamConfig
@@ -45,6 +53,7 @@ class _Stream:
     removed: set[int] = field(default_factory=set)
     ids: dict[str, int] = field(default_factory=dict)
     durables: dict[str, _Durable] = field(default_factory=dict)
+    pulled: dict[str, _Pulled] = field(default_factory=dict)
 
 
 class MemoryBroker:
@@ -172,6 +181,38 @@ class MemoryBroker:
         """Return when the next redelivery is due, in loop time."""
         again = self._stream(stream).durables[durable].again
         return again[0][0] if again else None
+
+    def add_durable(
+        self, stream: str, durable: str, filters: Iterable[str], *, history: bool
+    ) -> None:
+        """Make a durable for others.
+
+        Raises:
+            Unavailable: it exists with another configuration.
+        """
+        found = self._stream(stream)
+        made = _Pulled(tuple(filters), 0 if history else len(found.messages))
+        known = found.pulled.setdefault(durable, made)
+        if known.filters != made.filters:
+            raise Unavailable(f"durable {durable} of {stream} exists with other filters")
+
+    def durable_state(self, stream: str, durable: str) -> DurableState | None:
+        """Return what waits for the clients of a durable; None when there is none."""
+        found = self._stream(stream)
+        pulled = found.pulled.get(durable)
+        if pulled is None:
+            return None
+        waiting = [
+            message
+            for message in found.messages[pulled.after :]
+            if message.sequence not in found.removed
+            and any(matches(one, message.subject) for one in pulled.filters)
+        ]
+        return DurableState(pending=len(waiting), unacknowledged=0, pulling=False)
+
+    def remove_durable(self, stream: str, durable: str) -> bool:
+        """Remove a durable of others; False when there is none."""
+        return self._stream(stream).pulled.pop(durable, None) is not None
 
     def after(self, stream: str, filter_subject: str, sequence: int) -> Message | None:
         """Return the first stored message after a sequence that matches."""

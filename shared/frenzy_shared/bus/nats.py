@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final, Self
 from weakref import WeakSet
 
@@ -11,6 +11,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error, NoRespondersError
 
+from frenzy_shared.bus import nats_durables
 from frenzy_shared.bus.delivery import DeadLetter, outgoing_headers
 from frenzy_shared.bus.nats_api import MESSAGE_NOT_FOUND, ApiError, call, refusal
 from frenzy_shared.bus.nats_connection import Access, Connection, Fatal, exit_process
@@ -19,6 +20,7 @@ from frenzy_shared.bus.nats_core import CoreSubscription
 from frenzy_shared.bus.nats_reader import follow
 from frenzy_shared.bus.nats_streams import check_server_version, ensure_streams, verify_streams
 from frenzy_shared.bus.port import (
+    DurableState,
     Handler,
     Headers,
     Message,
@@ -140,6 +142,20 @@ class NatsBus:
             raise
         await call(self._connection, f"STREAM.MSG.DELETE.{stream}", body)
         return True
+
+    async def add_durable(
+        self, stream: str, durable: str, filters: Sequence[str], *, history: bool
+    ) -> None:
+        """Make a durable from which another client pulls."""
+        await nats_durables.add_durable(self._connection, stream, durable, filters, history=history)
+
+    async def durable_state(self, stream: str, durable: str) -> DurableState | None:
+        """Return how far a durable is."""
+        return await nats_durables.durable_state(self._connection, stream, durable)
+
+    async def remove_durable(self, stream: str, durable: str) -> bool:
+        """Remove a durable; False when there is none."""
+        return await nats_durables.remove_durable(self._connection, stream, durable)
 
     async def emit(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:
         """Send a core message; nothing is buffered for a server that is away."""

@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 Fatal = Callable[[FrenzyError], None]
 
 _LOG_EVERY_S: Final = 10.0
+# The server lets a question be answered once, for a minute, and forgets the question when it is
+# restarted: a denied answer came too late, and says nothing about our rights.
+_LATE_ANSWER: Final = 'permissions violation for publish to "_inbox_'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +171,9 @@ class Connection:
         denied = "permissions violation" in text.lower()
         if isinstance(error, ssl.SSLError):
             self._distrust(error)
+            return
+        if _LATE_ANSWER in text.lower():
+            self._warn("late answer", text)
             return
         if denied or isinstance(error, AuthorizationError) or "authorization" in text.lower():
             self._fail(

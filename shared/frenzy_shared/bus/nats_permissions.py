@@ -86,6 +86,7 @@ def _gateway(inbox: str) -> Permissions:
             *_VERIFIES,
             f"{ROOT}.rpc.>",
             *_reads(EVENTS_STREAM),
+            f"{_API}.CONSUMER.INFO.{EVENTS_STREAM}.*",  # how far integrations are
             *_reads(LOGS_STREAM),
             *_reads(DLQ_STREAM),
             # Replaying and dropping what was given up.
@@ -172,7 +173,7 @@ def _leaves_alone(durable: str) -> tuple[str, ...]:
     """Keep off another service's durable of the events, which ``_reads`` would allow."""
     return tuple(
         f"{_API}.CONSUMER.{verb}.{EVENTS_STREAM}.{durable}{rest}"
-        for verb, rest in (("MSG.NEXT", ""), ("DELETE", ""), ("CREATE", ".>"))
+        for verb, rest in (("MSG.NEXT", ""), ("DELETE", ""), ("CREATE", ""), ("CREATE", ".>"))
     )
 
 

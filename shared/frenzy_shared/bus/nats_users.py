@@ -31,6 +31,7 @@ class Identity:
     role: BusRole
     name: str = ""  # of a node or an integration
     project: str = ""  # that an integration reads; empty: all
+    events: tuple[str, ...] = ()  # kinds that it reads; none: all
     public_key: str
     created_ms: int = 0
     token_id: str = ""  # of the API token that a node fetches blobs with
@@ -84,6 +85,23 @@ class UsersFile:
         """
         self._change(lambda users: (replace(users, identities=_with(users, identities)), None))
 
+    def add(self, identity: Identity) -> None:
+        """Add an identity of a new name.
+
+        Raises:
+            InvalidState: the name is taken, or its key belongs to another identity.
+        """
+
+        def admit(users: _Users) -> tuple[_Users, None]:
+            if any((o.role, o.name) == (identity.role, identity.name) for o in users.identities):
+                raise InvalidState(
+                    f"{identity.role} {identity.name} is already known",
+                    suggestions=("choose another name, or rotate its key",),
+                )
+            return replace(users, identities=_with(users, (identity,))), None
+
+        self._change(admit)
+
     def remove(self, role: BusRole, name: str) -> bool:
         """Forget an identity and tell whether it was there; the server ends its connections."""
 
@@ -132,9 +150,11 @@ class UsersFile:
             after, answer = change(before)
             if after != before:
                 write_private(self._path, json.dumps(asdict(after), indent=1) + "\n")
-                # Last, because the server's keeper looks at this one.
-                if after.identities != before.identities or not self.configuration.exists():
-                    write_private(self.configuration, users_block(after.identities))
+            # Last, because the server's keeper looks at this one. Another release has other rules
+            # for the same identities.
+            block = users_block(after.identities)
+            if not self.configuration.exists() or self.configuration.read_text() != block:
+                write_private(self.configuration, block)
             return answer
 
     def _read(self) -> _Users:
@@ -142,7 +162,13 @@ class UsersFile:
             stored = json.loads(self._path.read_text(encoding="utf-8"))
             return _Users(
                 identities=tuple(
-                    Identity(**{**one, "role": BusRole(one["role"])})
+                    Identity(
+                        **{
+                            **one,
+                            "role": BusRole(one["role"]),
+                            "events": tuple(one.get("events", ())),
+                        }
+                    )
                     for one in stored["identities"]
                 ),
                 invitations=tuple(Invitation(**one) for one in stored["invitations"]),

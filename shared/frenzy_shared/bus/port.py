@@ -4,7 +4,7 @@
 ``serve`` are core messaging: lossy, fast, never needed for correctness.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -33,6 +33,15 @@ class Message:
     sequence: int = 0
     deliveries: int = 1
     time_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DurableState:
+    """How far a durable is. ``pulling``: somebody waits for its next message now."""
+
+    pending: int
+    unacknowledged: int
+    pulling: bool
 
 
 class Poison(Exception):
@@ -85,6 +94,20 @@ class Bus(Protocol):
 
     async def remove(self, stream: str, sequence: int) -> bool:
         """Delete one stored message; False when there is none."""
+        ...
+
+    async def add_durable(
+        self, stream: str, durable: str, filters: Sequence[str], *, history: bool
+    ) -> None:
+        """Make a durable from which another client pulls; ``history``: from the first message."""
+        ...
+
+    async def durable_state(self, stream: str, durable: str) -> DurableState | None:
+        """Return how far a durable is; None when there is none."""
+        ...
+
+    async def remove_durable(self, stream: str, durable: str) -> bool:
+        """Remove a durable; False when there is none."""
         ...
 
     async def emit(self, subject: str, payload: bytes, *, headers: Headers | None = None) -> None:

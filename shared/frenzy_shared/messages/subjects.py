@@ -31,6 +31,15 @@ def job_events(project: str, job: str) -> str:
     return f"{ROOT}.evt.{project}.job.*.{job}"
 
 
+def events_of_kind(project: str, entity: str, kind: str) -> str:
+    """Return the filter for one kind of event about jobs, projects, nodes or tokens.
+
+    ``project`` "*" is all; nodes and tokens are the cluster's.
+    """
+    where = project if entity in ("job", "project") else "cluster"
+    return f"{ROOT}.evt.{where}.{entity}.{kind}.*"
+
+
 def project_events(project: str) -> str:
     """Return the filter for all events of one project."""
     return f"{ROOT}.evt.{project}.>"

@@ -322,3 +322,28 @@ async def test_read_keeps_up_with_many(bus: Bus) -> None:
     )
     found = await stored(bus, EVENTS)
     assert [message.sequence for message in found] == list(range(1, 601))
+
+
+async def test_a_durable_for_others_knows_what_waits_for_them(bus: Bus) -> None:
+    await bus.publish(SUBJECT, b"1", message_id="a")
+    filters = (subjects.job_events_of_kind("submitted"), subjects.node_event("lost", "*"))
+    assert await bus.durable_state(EVENTS, "integration-x") is None
+    await bus.add_durable(EVENTS, "integration-x", filters, history=True)
+    await bus.add_durable(EVENTS, "integration-x", filters, history=True)  # the same again
+    await bus.add_durable(EVENTS, "integration-y", filters, history=False)
+    await bus.publish(subjects.node_event("lost", "n1"), b"2", message_id="b")
+    await bus.publish(subjects.job_event("p", "placed", "j1"), b"3", message_id="c")
+    states = [await bus.durable_state(EVENTS, f"integration-{name}") for name in "xy"]
+    assert [(state.pending, state.unacknowledged) for state in states] == [(2, 0), (1, 0)]
+    with pytest.raises(Unavailable, match="exist"):
+        await bus.add_durable(EVENTS, "integration-x", filters[:1], history=True)
+    assert await bus.remove_durable(EVENTS, "integration-x")
+    assert not await bus.remove_durable(EVENTS, "integration-x")
+
+
+async def test_decisions_are_kept_one_by_one_and_the_newest_counts(bus: Bus) -> None:
+    for number, name in enumerate(("t1", "t2", "t1")):
+        await bus.publish(subjects.decision("token", name), b"%d" % number, message_id=str(number))
+    stream = subjects.DECISIONS_STREAM
+    assert [message.payload for message in await stored(bus, stream)] == [b"1", b"2"]
+    assert await bus.last_sequence(stream, subjects.ALL_DECISIONS) == 3

@@ -1,30 +1,23 @@
 """Least privilege on the bus, on a real server: what each identity may do, and what it may not."""
 
 import asyncio
-import os
-import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import nats
 import pytest
-from nats.aio.client import Client
-from tests.support.nats import NatsServer
 from tests.support.nats_bus import until
+from tests.support.nats_site import Site
 
 from frenzy_shared.bus.keys import load_or_make
 from frenzy_shared.bus.nats import NatsBus
 from frenzy_shared.bus.nats_connection import Access
-from frenzy_shared.bus.nats_permissions import (
-    BusRole,
-    connection_name,
-    inbox_prefix,
-)
-from frenzy_shared.bus.nats_users import Identity, UsersFile
-from frenzy_shared.errors import FrenzyError, Misconfigured
+from frenzy_shared.bus.nats_permissions import BusRole, connection_name
+from frenzy_shared.bus.port import Message
+from frenzy_shared.errors import FrenzyError, Misconfigured, Unavailable
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.subjects import (
+    DECISIONS_STREAM,
     EVENTS_STREAM,
     EVIDENCE_DURABLE,
     EVIDENCE_STREAM,
@@ -35,58 +28,6 @@ from frenzy_shared.messages.subjects import (
 JOB = "01job"
 EVENT = subjects.job_event("alpha", "submitted", JOB)
 OTHERS_EVENT = subjects.job_event("beta", "submitted", JOB)
-IDENTITIES = (
-    (BusRole.ADMIN, "", ""),
-    (BusRole.GATEWAY, "", ""),
-    (BusRole.MARP, "", ""),
-    (BusRole.SCHEDULER, "", ""),
-    (BusRole.NODE, "n1", ""),
-    (BusRole.NODE, "n2", ""),
-    (BusRole.INTEGRATION, "portal", "alpha"),
-)
-
-
-class Site:
-    """A server that knows one identity of each kind."""
-
-    def __init__(self, folder: Path) -> None:
-        self.users = UsersFile(folder / "nats-users.json")
-        self.keys = folder / "keys"
-        for role, name, project in IDENTITIES:
-            self.admit(role, name, project)
-        self.server = NatsServer(folder, authorization='include "nats-users.conf"')
-
-    def admit(self, role: BusRole, name: str = "", project: str = "") -> None:
-        key = load_or_make(self.key(role, name))
-        self.users.put(Identity(role=role, name=name, project=project, public_key=key))
-
-    def key(self, role: BusRole, name: str = "") -> Path:
-        return self.keys / f"{connection_name(role, name)}.nk"
-
-    def access(self, role: BusRole, name: str = "") -> Access:
-        return Access(url=f"nats://127.0.0.1:{self.server.port}", nkey=self.key(role, name))
-
-    def reload(self) -> None:
-        os.kill(self.server.pid, signal.SIGHUP)
-
-    @asynccontextmanager
-    async def client(
-        self, role: BusRole, name: str = ""
-    ) -> AsyncIterator[tuple[Client, list[str]]]:
-        """A bare client, as an attacker with this identity's seed would use, and what it is told."""
-        told: list[str] = []
-
-        async def tell(error: Exception) -> None:
-            told.append(str(error).lower())
-
-        client = await nats.connect(
-            f"nats://127.0.0.1:{self.server.port}",
-            nkeys_seed=str(self.key(role, name)),
-            inbox_prefix=inbox_prefix(connection_name(role, name)),
-            error_cb=tell,
-        )
-        yield client, told
-        await client.close()
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +79,17 @@ FORBIDDEN_PUBLISH = [
     (BusRole.GATEWAY, "", f"$JS.API.STREAM.PURGE.{EVENTS_STREAM}"),
     (BusRole.GATEWAY, "", f"$JS.API.CONSUMER.MSG.NEXT.{EVENTS_STREAM}.{MARP_DURABLE}"),
     (BusRole.GATEWAY, "", f"$JS.API.CONSUMER.DELETE.{EVENTS_STREAM}.{MARP_DURABLE}"),
+    (BusRole.GATEWAY, "", f"$JS.API.CONSUMER.CREATE.{EVENTS_STREAM}.{MARP_DURABLE}"),
+    (BusRole.GATEWAY, "", f"$JS.API.CONSUMER.CREATE.{EVENTS_STREAM}.{WAKE_DURABLE}.a.b"),
+    (BusRole.GATEWAY, "", f"$JS.API.STREAM.MSG.GET.{DECISIONS_STREAM}"),
+    (BusRole.GATEWAY, "", subjects.decision("token", "t1")),
+    (BusRole.MARP, "", subjects.decision("token", "t1")),
+    (BusRole.NODE, "n1", subjects.decision("token", "t1")),
+    (BusRole.SCHEDULER, "", f"$JS.API.STREAM.PURGE.{DECISIONS_STREAM}"),
+    (BusRole.INTEGRATION, "portal", subjects.decision("token", "t1")),
+    (BusRole.INTEGRATION, "portal", f"$JS.API.STREAM.MSG.GET.{DECISIONS_STREAM}"),
+    (BusRole.INTEGRATION, "portal", f"$JS.API.CONSUMER.CREATE.{DECISIONS_STREAM}.x"),
+    (BusRole.INTEGRATION, "watch", f"$JS.API.STREAM.MSG.GET.{DECISIONS_STREAM}"),
     (BusRole.INTEGRATION, "portal", EVENT),
     (BusRole.INTEGRATION, "portal", subjects.evidence("n1", "clean")),
     (BusRole.INTEGRATION, "portal", subjects.MARP_PLAN),
@@ -172,6 +124,9 @@ FORBIDDEN_SUBSCRIBE = [
     (BusRole.INTEGRATION, "portal", subjects.SECRETS),
     (BusRole.INTEGRATION, "portal", "_INBOX_gateway.>"),
     (BusRole.INTEGRATION, "portal", "$JS.API.>"),
+    (BusRole.INTEGRATION, "portal", subjects.ALL_DECISIONS),
+    (BusRole.INTEGRATION, "watch", subjects.ALL_DECISIONS),
+    (BusRole.GATEWAY, "", subjects.ALL_DECISIONS),
 ]
 
 
@@ -201,6 +156,7 @@ async def test_what_nobody_may_hear(site: Site, role: BusRole, name: str, subjec
         (BusRole.NODE, "n1", subjects.log("alpha", JOB, 1, 0)),
         (BusRole.SCHEDULER, "", OTHERS_EVENT),
         (BusRole.SCHEDULER, "", subjects.node_event("joined", "n1")),
+        (BusRole.SCHEDULER, "", subjects.decision("token", "t1")),
         (BusRole.MARP, "", subjects.dead_letter(EVENTS_STREAM, MARP_DURABLE)),
     ],
 )
@@ -287,6 +243,36 @@ async def test_a_new_identity_is_known_and_a_removed_one_gone_without_a_restart(
     await bus.close()
     with pytest.raises(Misconfigured, match="refuses"):
         await NatsBus.connect(site.access(BusRole.NODE, "n3"), name="node-n3", timeout_s=5)
+
+
+async def test_an_answer_that_comes_too_late_is_dropped_and_ends_nobody(site: Site) -> None:
+    """The server forgets whom to let answer when it is restarted in between."""
+    fatal: list[FrenzyError] = []
+    marp = await NatsBus.connect(
+        site.access(BusRole.MARP), name="marp", on_fatal=fatal.append, timeout_s=5
+    )
+    gateway = await NatsBus.connect(site.access(BusRole.GATEWAY), name="gateway", timeout_s=5)
+    asked, restarted = asyncio.Event(), asyncio.Event()
+
+    async def answer_late(_: Message) -> bytes:
+        asked.set()
+        await restarted.wait()
+        return b"late"
+
+    serving = await marp.serve(subjects.MARP_PLAN, answer_late)
+    question = asyncio.ensure_future(gateway.request(subjects.MARP_PLAN, b"?", timeout_s=5))
+    await asyncio.wait_for(asked.wait(), 5)
+    site.server.kill()
+    site.server.start()
+    await until(lambda: marp.connected)
+    restarted.set()
+    with pytest.raises(Unavailable):
+        await question
+    await marp.publish(subjects.dead_letter(EVENTS_STREAM, "marp"), b"{}", message_id="after")
+    assert fatal == []
+    await serving.stop()
+    await gateway.close()
+    await marp.close()
 
 
 async def test_a_stranger_is_refused(site: Site, tmp_path: Path) -> None:

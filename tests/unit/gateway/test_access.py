@@ -24,6 +24,8 @@ WITH_BODY = {
         "plans",
         "estimates",
         "tokens",
+        "integrations",
+        "integrations/{name}:rotate",
         "nodes:token",
         "nodes/{node}:drain",
     )

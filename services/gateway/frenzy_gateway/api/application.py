@@ -16,6 +16,7 @@ from frenzy_gateway.api import (
     blobs,
     deadletters,
     enrolment,
+    integrations,
     jobs,
     meta,
     nodes,
@@ -36,6 +37,7 @@ from frenzy_gateway.throttle import Throttle
 from frenzy_shared.errors import BadRequest, FieldProblem, FrenzyError, NotFound
 from frenzy_shared.messages import http
 from frenzy_shared.messages.estimate import EstimateRequest
+from frenzy_shared.messages.integrations import IntegrationKey, IntegrationRequest
 from frenzy_shared.messages.projects import ProjectSettings
 from frenzy_shared.messages.spec import JobSpec
 from frenzy_shared.messages.wording import plain_words, pointer_to
@@ -52,6 +54,7 @@ _ROUTERS = (
     deadletters.router,
     blobs.router,
     tokens.router,
+    integrations.router,
     projects.router,
     secrets.router,
     meta.router,
@@ -67,6 +70,8 @@ _EXTRA_SCHEMAS: list[tuple[type[BaseModel], JsonSchemaMode]] = [
     (http.NodeTokenRequest, "validation"),
     (http.EnrolRequest, "validation"),
     (http.DrainRequest, "validation"),
+    (IntegrationRequest, "validation"),
+    (IntegrationKey, "validation"),
     (ProjectSettings, "validation"),
     (http.Problem, "serialization"),
 ]

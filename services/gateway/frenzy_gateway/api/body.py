@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Final, TypeVar
@@ -49,7 +50,7 @@ async def read_model(request: Request, kind: type[W]) -> W:
         )
         raise InvalidSpec(f"unknown keys: {', '.join(sorted(unknown))}", problems=problems)
     try:
-        return kind.model_validate(document, strict=True)
+        return kind.model_validate_json(json.dumps(document), strict=True)  # lists become tuples
     except ValidationError as error:
         raise invalid_spec(error, kind) from None
 
