@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 K = TypeVar("K")
 V = TypeVar("V")
 
-_KEPT: Final = 4096  # entries of each kind; the oldest go first
+_KEPT: Final = 4096  # entries of each kind at least; plans of one job take some 40 KB
 
 
 @dataclass(kw_only=True)
@@ -28,6 +28,7 @@ class Documents:
 
     store: StateStore
     settings: SchedulerSettings
+    _room: int = _KEPT
     _specs: dict[JobId, JobSpec] = field(default_factory=dict)
     _queued: dict[tuple[JobId, int], PlanSet] = field(default_factory=dict)
     _placed: dict[tuple[JobId, int], PlanSet] = field(default_factory=dict)
@@ -38,6 +39,10 @@ class Documents:
         self._queued.clear()
         self._placed.clear()
 
+    def make_room(self, jobs: int) -> None:
+        """Keep what a look at so many jobs needs: with less room, each would read all anew."""
+        self._room = max(_KEPT, jobs + jobs // 4)
+
     async def spec(self, job: JobId) -> JobSpec:
         """Return a job's specification, which never changes.
 
@@ -45,12 +50,13 @@ class Documents:
             NotFound: the store has none.
             InvalidSpec: a newer or broken writer stored it.
         """
-        if job not in self._specs:
+        spec = self._specs.get(job)
+        if spec is None:
             document = await self.store.spec(job)
             if document is None:
                 raise NotFound(f"job {job} has no specification in the store")
-            _remember(self._specs, job, parse_spec(dict(document)))
-        return self._specs[job]
+            spec = parse_spec(dict(document))
+        return self._remember(self._specs, job, spec)
 
     async def plans(self, record: JobRecord, digest: str) -> PlanSet:
         """Return the plans of a queued job.
@@ -59,11 +65,11 @@ class Documents:
         other kinds than the cluster's, whose digest is ``digest``: such plans are read again.
         """
         key = (record.id, record.version)
-        if key not in self._queued or self._queued[key].kinds_digest != digest:
-            plans = await self.store.plans(record.id)
+        plans = self._queued.get(key)
+        if plans is None or plans.kinds_digest != digest:
             none = PlanSet(plans=(), refused=(), kinds_digest="", message=record.message)
-            _remember(self._queued, key, plans or none)
-        return self._queued[key]
+            plans = await self.store.plans(record.id) or none
+        return self._remember(self._queued, key, plans)
 
     async def plan(self, record: JobRecord) -> ResourcePlan:
         """Return the plan that the record's attempt runs with; fixed since it was placed.
@@ -81,12 +87,12 @@ class Documents:
     async def placed_plans(self, record: JobRecord) -> PlanSet:
         """Return the plans that the record's attempt was placed with, all of them."""
         key = (record.id, record.attempt)
-        if key not in self._placed:
+        plans = self._placed.get(key)
+        if plans is None:
             plans = await self.store.plans(record.id)
             if plans is None or not any(_is_for(plan, record) for plan in plans.plans):
                 return plans or PlanSet(plans=(), refused=(), kinds_digest="")
-            _remember(self._placed, key, plans)
-        return self._placed[key]
+        return self._remember(self._placed, key, plans)
 
     async def rules(self, record: JobRecord) -> Rules:
         """Return the limits that apply to a job; the defaults when its specification is broken."""
@@ -113,15 +119,17 @@ class Documents:
             reports=reports,
         )
 
+    def _remember(self, cache: dict[K, V], key: K, value: V) -> V:
+        """Put ``value`` last; what was asked for longest ago goes first."""
+        cache.pop(key, None)
+        cache[key] = value
+        while len(cache) > self._room:
+            del cache[next(iter(cache))]
+        return value
+
 
 def _is_for(plan: ResourcePlan, record: JobRecord) -> bool:
     placement = record.placement
     if placement is None or plan.id != placement.plan:
         return False
     return plan.kind == placement.kind and plan.device_count == len(placement.devices)
-
-
-def _remember(cache: dict[K, V], key: K, value: V) -> None:
-    cache[key] = value
-    while len(cache) > _KEPT:
-        del cache[next(iter(cache))]

@@ -59,6 +59,7 @@ log = logging.getLogger(__name__)
 _WAKING: Final = frozenset(
     {"planned", "requeued", "succeeded", "failed", "cancelled", "released", "up", "changed"}
 )
+_CYCLE_SHARE: Final = 0.5  # of the time: with a long queue, heartbeats and evidence need the rest
 _REPORT_S: Final = 5.0
 _ACCOUNT_S: Final = 30.0
 _QUEUE: Final = "scheduler"
@@ -115,7 +116,9 @@ class Scheduler:
                 await run_until_stopped(
                     lambda s: every(settings.lease_renew_s, s, self._lead),
                     lambda s: every(settings.lease_renew_s, s, self._feed.look),
-                    lambda s: every(settings.rescan_s, s, self._schedule, wake=self._wake),
+                    lambda s: every(
+                        settings.rescan_s, s, self._schedule, wake=self._wake, share=_CYCLE_SHARE
+                    ),
                     lambda s: every(settings.rescan_s, s, self._sweep),
                     lambda s: every(settings.timer_poll_s, s, self._look_at_timers),
                     lambda s: every(settings.liveness_poll_s, s, self._look_at_nodes),

@@ -160,6 +160,7 @@ class Look:
         found = await self.store.jobs_in(PLACED) if looks_ahead or terms.limited else ()
         # In this order: a job that is queued again between the two is seen twice, never missed.
         waiting = await self.store.jobs_in(_QUEUED)
+        self.documents.make_room(len(found) + len(waiting))
         again = {record.id for record in waiting}
         self.pauses.keep(again)
         placed = [record for record in found if record.id not in again]
