@@ -153,6 +153,7 @@ def _large(system: Installed, options: argparse.Namespace) -> Chaos:
         jobs=plain + trained,
         seconds=minutes * 60,
         most_ranks=8,
+        ends=True,
         trained=trained,
         data=system.upload(_text(system.folder / "text")),
     )
@@ -161,7 +162,7 @@ def _large(system: Installed, options: argparse.Namespace) -> Chaos:
         seed=options.seed,
         seconds=minutes * 60,
         load=load,
-        blow_pause_s=(1.0, 8.0) if long else (0.5, 3.0),
+        blow_pause_s=(2.0, 12.0) if long else (0.5, 4.0),
         weather_pause_s=(5.0, 40.0) if long else (3.0, 12.0),
     )
 

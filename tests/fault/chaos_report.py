@@ -8,8 +8,8 @@ from typing import Any
 
 from benchmarks import record
 from tests.fault.load import Load
-from tests.support.deployment import Deployment
 from tests.support.history import History, check
+from tests.support.installed import Installed
 from tests.support.watch import Watch
 
 from frenzy_shared.units import format_bytes
@@ -62,10 +62,11 @@ def result_of(load: Load, history: History, blows: Counter[str]) -> Result:
     )
 
 
-def with_system(result: Result, system: Deployment, watch: Watch) -> Result:
+def with_system(result: Result, system: Installed, watch: Watch) -> Result:
     """Add how the system's processes fared."""
     exits = system.unexpected_exits()
     result.violations += [f"{name} ended by itself: {codes}" for name, codes in exits.items()]
+    result.violations += system.complaints()
     result.figures |= {
         "flat": watch.flat(),
         "samples": _series(watch),

@@ -22,6 +22,7 @@ _RECENT = 20  # a job that is cancelled is one of the last so many
 class Load:
     """``jobs`` submitted over ``seconds``, ``trained`` of them real ones of the built-in trainer.
 
+    With ``ends`` what the system did not take by then is not submitted any more.
     ``cancelled`` are jobs whose cancel was accepted (they may have ended just before), ``failing``
     those whose ranks exit with a code that is not 0.
     """
@@ -33,6 +34,7 @@ class Load:
     seconds: float
     most_ranks: int
     trained: int = 0
+    ends: bool = False
     data: str = ""
     most_unfinished: int = 150
     submitted: list[str] = field(default_factory=list)
@@ -61,6 +63,8 @@ class Load:
             time.sleep(max(0.0, due - time.monotonic()))
             if number % 10 == 0:
                 self._wait_for_room()
+            if self.ends and time.monotonic() > began + self.seconds:
+                return
             if every and number % every == every // 2:
                 self._train(number)
             else:

@@ -44,8 +44,9 @@ _HEAD_DISK_BYTES: Final = 2 * GIB
 _NODE_DISK_BYTES: Final = 96 * MIB
 _ENDED = re.compile(r"(\S+) ended with exit code (-?\d+)$")
 _OURS: Final = frozenset({EXIT_CODE, -signal.SIGKILL})
-# What ends these is done to them: SIGTERM, a child killed before it was ready, a full disk.
-_TOLERATED: Final = {SUPERVISOR: {0, 1}, "valkey": {1}, "nats": {0, 1}}
+# A server ends on a full disk, a service that finds no server at its start says so and ends.
+_TOLERATED: Final = {0, 1}
+_WORSE: Final = ('"level": "CRITICAL"', "Traceback (most recent call last)")
 # A supervisor takes a while to have everything again; nodes must not count as dead meanwhile.
 _TIMING: Final = {**TIMING, "FENCE_AFTER_S": "25", "LOST_AFTER_S": "30", "MARP_TIMEOUT_S": "1"}
 
@@ -192,9 +193,19 @@ class Installed(Deployment):
         log = self.layout.log(SUPERVISOR).read_text(errors="replace")
         told = (found.groups() for line in log.splitlines() if (found := _ENDED.search(line)))
         for name, code in (*told, *((SUPERVISOR, code) for code in self.supervisor_exits)):
-            if int(code) not in _OURS | _TOLERATED.get(name, set()):
-                ends.setdefault(name, []).append(int(code))
-        return ends
+            ends.setdefault(name, []).extend({int(code)} - _OURS)
+        ends = {name: [c for c in codes if c not in _TOLERATED] for name, codes in ends.items()}
+        return {name: codes for name, codes in ends.items() if codes}
+
+    def complaints(self) -> list[str]:
+        """Return what services ended over that they should have lived with, from their logs."""
+        logs = (*self.layout.logs.glob("*.log"), *self.folder.glob("*.log"))
+        return [
+            f"{log.name}: {line}"
+            for log in sorted(logs)
+            for line in log.read_text(errors="replace").splitlines()
+            if line.startswith(_WORSE[1]) or _WORSE[0] in line
+        ]
 
     def logs(self, lines: int = 25) -> str:
         parts = [super().logs(lines)]
