@@ -82,12 +82,12 @@ class Story:
         successor = {"attempt": record["attempt"] + 1, "placement": placement, "clean": []}
         return self.change(job, "moving", successor=successor, owned_devices=2)
 
-    def take_over(self, job, node="n2"):
+    def take_over(self, job, node="n2", owned=1):
         """The present attempt goes, and the successor on ``node`` goes on."""
         successor = self.records[job]["successor"]
         self.change(job, "stopping", state="STOPPING", reason="Preempted")
-        self.change(job, "updated", clean=[NODE], owned_devices=1)
         fields = {key: successor[key] for key in ("attempt", "placement", "clean")}
+        fields["owned_devices"] = owned
         self.change(job, "starting", state="STARTING", successor=None, **fields)
         return self.change(job, "started", state="RUNNING").run(job, node)
 
@@ -358,3 +358,10 @@ def test_a_job_that_succeeded_without_a_rank_at_its_end_is_caught():
     story.runs = [replace(run, finished=False) for run in story.runs]
     assert "I10" in invariants(story.history())
     assert check(replace(story.history(), silent=frozenset({"a", "b"}))) == []
+
+
+def test_a_take_over_before_the_attempt_is_clean_is_caught():
+    story = Story().submit("a").change("a", "planned", state="QUEUED").go("a").warm("a")
+    story.take_over("a", owned=2).finish("a", "n2")
+    story.submit("b").change("b", "planned", state="QUEUED").go("b").finish("b")
+    assert "I3" in invariants(story.history())

@@ -182,10 +182,17 @@ def _ownership(events: Sequence[Event]) -> Iterator[_Owned]:
         clean = {record["attempt"]: record["clean"], successor["attempt"]: successor["clean"]}
         for owned in held[job]:
             node = owned.device.partition("/")[0]
-            if owned.until is None and node in clean.get(owned.attempt, ()):
+            gone = node in clean.get(owned.attempt, ()) or _taken_over(owned, record)
+            if owned.until is None and gone:
                 owned.until, owned.until_ms = event.sequence, event.time_ms
     for rest in held.values():
         yield from rest
+
+
+def _taken_over(owned: _Owned, record: dict[str, Any]) -> bool:
+    """Tell whether a successor is the attempt now, and the job owns no more than what that has."""
+    others = owned.attempt < record["attempt"]
+    return others and record["owned_devices"] == len(record["placement"]["devices"])
 
 
 def _claimed(event: Event, attempt: dict[str, Any]) -> list[_Owned]:

@@ -28,3 +28,9 @@ SHIM = ("shim.after-run", "shim.after-ranks", "shim.before-exit")  # they cost a
 CANCEL = ("gateway.after-cancel", "agent.after-tombstone")
 REFUSAL = ("agent.after-refused",)
 DISPLACE = ("scheduler.before-displace", "scheduler.after-displace")  # while a job is stopped
+# while a job's next attempt gets ready, and takes over
+MOVE = (
+    ("scheduler.before-warm", "agent.after-prepared", "agent.after-release"),
+    ("scheduler.after-warm", "agent.after-warm-up", "controller.between-arrows"),
+    ("controller.before-effect", "agent.after-warm", "agent.after-go"),
+)

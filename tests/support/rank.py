@@ -1,7 +1,11 @@
 """A rank that only proves where and when it lived: run as a job's script, standard library only.
 
 With TEST_MEET the ranks of a gang meet first, where their environment says: rank 0 listens at
-MASTER_ADDR:MASTER_PORT, every other one says its number and its address, and hears an answer.
+MASTER_ADDR:MASTER_PORT, every other one says its number and hears an answer. A rank ends early
+when the file that TEST_END names is there.
+
+As the trainer of its node (TEST_TRAINER of the agent) it waits for its release where it is to,
+reports a step at every sign of life, and saves an empty checkpoint when it is stopped.
 
 It holds an exclusive lock on its device's file, which is independent of Frenzy's own locks, and
 appends signs of life to a file of its own. Times are CLOCK_BOOTTIME and the wall clock.
@@ -27,6 +31,7 @@ def main() -> None:
     records = pathlib.Path(os.environ["TEST_RECORDS"])
     folder = pathlib.Path(os.environ["FRENZY_ATTEMPT_FOLDER"])
     node, rank = folder.parents[1].name, int(os.environ["RANK"])
+    resumed = await_release()
     plan = json.loads(pathlib.Path(os.environ["FRENZY_PLAN"]).read_text())
     device = next(d["device"] for d in plan["rank_devices"] if d["rank"] == rank)
     name = f"{plan['job']}.{plan['attempt']}.{rank}.{os.getpid()}"
@@ -40,11 +45,13 @@ def main() -> None:
         except BlockingIOError:
             contested = True
         about = {"job": plan["job"], "attempt": plan["attempt"], "rank": rank}
-        say(file, "start", **about, node=node, device=device, contested=contested)
+        say(file, "start", **about, node=node, device=device, contested=contested, resumed=resumed)
         if "TEST_MEET" in os.environ:
             say(file, "met", peers=meet(rank, int(os.environ["WORLD_SIZE"])))
         seconds = "TEST_SECONDS" if plan["attempt"] == 1 else "TEST_LATER_SECONDS"
-        code = live(file, float(os.environ[seconds])) or int(os.environ.get("TEST_EXIT", "0"))
+        code = live(file, float(os.environ[seconds]), resumed) or int(
+            os.environ.get("TEST_EXIT", "0")
+        )
         say(file, "stop")
     sys.exit(code)
 
@@ -80,18 +87,42 @@ def dial(where) -> socket.socket:
             time.sleep(_TICK_S)
 
 
-def live(file, seconds: float) -> int:
+def await_release() -> int:
+    """Wait as long as the agent wants; return the step to go on from."""
+    resume_from = os.environ.get("FRENZY_RESUME_FROM", "")
+    if release := os.environ.get("FRENZY_RELEASE_FILE"):
+        report("warm")
+        while not os.path.exists(release):
+            time.sleep(_TICK_S)
+        resume_from = json.loads(pathlib.Path(release).read_text())["resume_from"]
+    return int(resume_from.rpartition("-")[2]) if resume_from else 0
+
+
+def live(file, seconds: float, step: int) -> int:
     """Show signs of life; after SIGTERM go on for a while, as one does who saves."""
     terms: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: terms.append(number))
-    until = time.monotonic() + seconds
-    while not terms and time.monotonic() < until:
+    until, end = time.monotonic() + seconds, pathlib.Path(os.environ.get("TEST_END", "/no/end"))
+    while not terms and time.monotonic() < until and not end.exists():
         time.sleep(_TICK_S)
         say(file, "alive")
+        step += 1
+        report("step", step=step, loss=1.0)
     for _ in range(_SAVING_TICKS if terms else 0):
         time.sleep(_TICK_S)
         say(file, "alive")
+    if terms and os.environ["RANK"] == "0":
+        saved = pathlib.Path(os.environ["FRENZY_CHECKPOINT_DIR"], f"step-{step}")
+        saved.mkdir(parents=True, exist_ok=True)
+        report("checkpoint", step=step)
     return _STOPPED if terms else 0
+
+
+def report(kind: str, **fields: object) -> None:
+    """Tell the agent, as the built-in trainer does."""
+    if "TEST_TRAINS" in os.environ:
+        with open(os.environ["FRENZY_REPORT_FILE"], "a") as file:
+            file.write(json.dumps({"kind": kind, **fields}) + "\n")
 
 
 def say(file, kind: str, **fields: object) -> None:

@@ -1,5 +1,6 @@
 """The node agent as a process that runs scripts plainly: no torch, no trainer's launcher."""
 
+import os
 import sys
 
 from frenzy_orchestrator.app import PROGRAMS, run
@@ -8,9 +9,11 @@ from frenzy_orchestrator.settings import OrchestratorSettings
 from frenzy_shared.runtime import main
 from frenzy_shared.settings import load
 
+TRAINER = "TEST_TRAINER"  # a script in the built-in trainer's place
+PLAIN = (sys.executable, "-I", "-S")  # starts in 20 ms
 SCRIPTS = Programs(
-    trainer=PROGRAMS.trainer,
-    script=(sys.executable, "-I", "-S"),  # starts in 20 ms
+    trainer=(*PLAIN, os.environ[TRAINER]) if TRAINER in os.environ else PROGRAMS.trainer,
+    script=PLAIN,
     bin_folder=PROGRAMS.bin_folder,
 )
 
