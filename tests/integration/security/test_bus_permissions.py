@@ -263,6 +263,7 @@ async def test_an_answer_that_comes_too_late_is_dropped_and_ends_nobody(site: Si
     question = asyncio.ensure_future(gateway.request(subjects.MARP_PLAN, b"?", timeout_s=5))
     await asyncio.wait_for(asked.wait(), 5)
     site.server.kill()
+    await until(lambda: not marp.connected)
     site.server.start()
     await until(lambda: marp.connected)
     restarted.set()
