@@ -29,8 +29,12 @@ _LIKE_LLAMA: Final = (
     Family.QWEN3,
     Family.STABLELM,
 )
+# Experts are one tensor for all, not matrices that can have adapters.
+_MIXTURES: Final = (Family.MIXTRAL, Family.OLMOE, Family.QWEN3_MOE)
+_ATTENTION: Final = {**_SEPARATE, Role.OUTPUT: "o_proj"}
 MODULES: Final[Mapping[Family, Mapping[Role, str]]] = {
     **dict.fromkeys(_LIKE_LLAMA, _LLAMA),
+    **dict.fromkeys(_MIXTURES, _ATTENTION),
     Family.GPT2: {
         Role.FUSED: "c_attn",
         Role.OUTPUT: "c_proj",

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from frenzy_shared.catalog.fields import flag, number, problem
+from frenzy_shared.catalog.fields import flag, number, problem, size
 from frenzy_shared.domain import structure as wiring
 from frenzy_shared.domain.model import Family
 from frenzy_shared.domain.structure import (
+    Experts,
     FusedProjection,
     Norm,
     QueryKeyNorm,
@@ -19,6 +20,8 @@ from frenzy_shared.domain.structure import (
     Softmax,
     Structure,
 )
+
+_MAX_EXPERTS: Final = 4096  # DeepSeek-V3 has 256
 
 Config = Mapping[str, Any]
 Bias = bool | tuple[str, bool]  # a constant, or a field with its default
@@ -31,6 +34,7 @@ class Rules:
     ``position_rows`` are rows of a table of learned positions beyond the positions themselves;
     ``None`` where positions are not learned. ``head_dim`` is the default where it is not the
     hidden size over the heads. ``window``: whether a sliding window is used, with its default.
+    ``experts`` reads a mixture of experts, ``None`` where the feed-forward part is one.
     """
 
     structure: Structure
@@ -53,6 +57,7 @@ class Rules:
     activation: tuple[str, str] = ("hidden_act", "silu")
     window: Callable[[Config], int | None] = lambda _: None
     adjust: Callable[[Config, Structure], Structure] = lambda _, structure: structure
+    experts: Callable[[Config], Experts] | None = None
 
 
 def rules_of(model_type: str) -> Rules:
@@ -115,6 +120,52 @@ def _olmo(config: Config, structure: Structure) -> Structure:
     if config.get("clip_qkv") is not None:
         raise problem("clip_qkv", "is not supported", "remove the field")
     return structure
+
+
+def _mixtral_experts(config: Config) -> Experts:
+    count = ("num_local_experts", "num_experts"), 8
+    return _experts(config, *count, chosen=2, normalises=True, full_weights=True)
+
+
+def _qwen3_experts(config: Config) -> Experts:
+    if number(config, "decoder_sparse_step", 1) != 1 or config.get("mlp_only_layers"):
+        field = "mlp_only_layers" if config.get("mlp_only_layers") else "decoder_sparse_step"
+        raise problem(field, "layers without experts are not supported", "remove the field")
+    return _normalised_experts(config, count=128)
+
+
+def _olmoe_experts(config: Config) -> Experts:
+    _olmo(config, wiring.LLAMA)
+    return _normalised_experts(config, count=64)
+
+
+def _normalised_experts(config: Config, *, count: int) -> Experts:
+    normalises = flag(config, "norm_topk_prob", default=False)
+    names = ("num_experts", "num_local_experts")
+    return _experts(config, names, count, chosen=8, normalises=normalises)
+
+
+def _experts(
+    config: Config,
+    names: tuple[str, ...],
+    count: int,
+    *,
+    chosen: int,
+    normalises: bool,
+    full_weights: bool = False,
+) -> Experts:
+    """Read a mixture: fields, with the defaults of the architecture's configuration class."""
+    found = size(config, *names, default=count, limit=_MAX_EXPERTS)
+    per_token = size(config, "num_experts_per_tok", default=chosen, limit=_MAX_EXPERTS)
+    if per_token > found:
+        raise problem(
+            "num_experts_per_tok", f"{per_token} of {found} experts", f"give 1 to {found}"
+        )
+    if flag(config, "output_router_logits", default=False):
+        raise problem("output_router_logits", "the router's loss is not supported", "use false")
+    return Experts(
+        count=found, per_token=per_token, normalises=normalises, full_weights=full_weights
+    )
 
 
 _GPT2: Final = Rules(
@@ -193,6 +244,25 @@ RULES: Final[Mapping[str, Rules]] = {
         head_dim=128,
         attention_bias=("attention_bias", False),
         output_bias=("attention_bias", False),
+    ),
+    Family.MIXTRAL: replace(
+        _MISTRAL,
+        longest=131_072,
+        window=_window(None),
+        experts=_mixtral_experts,
+    ),
+    Family.QWEN3_MOE: replace(
+        _QWEN2,
+        structure=replace(wiring.LLAMA, query_key_norm=QueryKeyNorm.HEADS),
+        inner=("moe_intermediate_size",),
+        attention_bias=("attention_bias", False),
+        output_bias=("attention_bias", False),
+        experts=_qwen3_experts,
+    ),
+    Family.OLMOE: Rules(
+        structure=replace(wiring.LLAMA, query_key_norm=QueryKeyNorm.WHOLE),
+        longest=4096,
+        experts=_olmoe_experts,
     ),
     Family.GEMMA: _GEMMA,
     Family.GEMMA2: replace(

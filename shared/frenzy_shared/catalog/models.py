@@ -44,7 +44,8 @@ def resolve_model(model: str | Mapping[str, Any]) -> dict[str, Any]:
     preset = PRESETS.get(model.lower())
     if preset is None:
         close = difflib.get_close_matches(model.lower(), PRESETS, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(PRESETS)}"
+        known = f"{', '.join(list(PRESETS)[:8])} and {len(PRESETS) - 8} more"
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {known}"
         raise InvalidModelConfig(
             f"model: no preset is called {model[:80]!r}; {hint}",
             problems=[FieldProblem(pointer="/model", detail=f"unknown preset; {hint}")],
@@ -67,8 +68,9 @@ def architecture_from_config(config: Mapping[str, Any]) -> ModelArchitecture:
         if config.get(field):
             raise problem(field, detail, remedy)
     kind = _model_type(config)
-    _refuse_experts(config)
     rules = rules_of(kind)
+    if rules.experts is None:
+        _refuse_experts(config)
     hidden, heads = size(config, *rules.hidden), size(config, *rules.heads)
     if rules.head_dim is None:
         divides(heads, hidden, rules.heads[0], rules.hidden[0])
@@ -96,6 +98,7 @@ def architecture_from_config(config: Mapping[str, Any]) -> ModelArchitecture:
         activation=activation(config, *rules.activation),
         head_bias=rules.head_bias,
         sliding_window=rules.window(config),
+        experts=None if rules.experts is None else rules.experts(config),
     )
 
 
@@ -124,7 +127,12 @@ def _model_type(config: Mapping[str, Any]) -> str:
 def _refuse_experts(config: Mapping[str, Any]) -> None:
     for name in _EXPERTS:
         if config.get(name) is not None and size(config, name) > 1:
-            raise problem(name, "mixtures of experts are not supported", "use a dense model")
+            mixtures = [kind for kind, rules in RULES.items() if rules.experts is not None]
+            raise problem(
+                name,
+                "this architecture's mixture of experts is not supported",
+                f"use a dense model, or one of: {', '.join(mixtures)}",
+            )
 
 
 def _rotary_dim(config: Mapping[str, Any], rules: Rules, head_dim: int) -> int:

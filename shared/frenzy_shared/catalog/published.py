@@ -64,6 +64,32 @@ def _qwen3(dimensions: tuple[int, int, int, int], *, tied: bool = False) -> Conf
     )
 
 
+def _mixtral(dimensions: tuple[int, int, int, int], vocabulary: int, positions: int) -> Config:
+    return _decoder(
+        "mixtral",
+        dimensions,
+        vocabulary=vocabulary,
+        positions=positions,
+        kv_heads=8,
+        num_local_experts=8,
+        num_experts_per_tok=2,
+        rope_theta=1e6,
+        rms_norm_eps=1e-5,
+    )
+
+
+def _qwen3_moe(dimensions: tuple[int, int, int, int], expert: int) -> Config:
+    return {
+        **_qwen3(dimensions),
+        "model_type": "qwen3_moe",
+        "num_key_value_heads": 4,
+        "moe_intermediate_size": expert,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "norm_topk_prob": True,
+    }
+
+
 def _gemma(
     model_type: str, dimensions: tuple[int, int, int, int], kv_heads: int, head_dim: int = 256
 ) -> Config:
@@ -163,6 +189,19 @@ PUBLISHED: Final[Mapping[str, Config]] = {
     "qwen3-8b": _qwen3((4096, 12_288, 36, 32)),
     "qwen3-14b": _qwen3((5120, 17_408, 40, 40)),
     "qwen3-32b": _qwen3((5120, 25_600, 64, 64)),
+    "qwen3-30b-a3b": _qwen3_moe((2048, 6144, 48, 32), 768),
+    "qwen3-235b-a22b": _qwen3_moe((4096, 12_288, 94, 64), 1536),
+    "mixtral-8x7b": _mixtral((4096, 14_336, 32, 32), 32_000, 32_768),
+    "mixtral-8x22b": _mixtral((6144, 16_384, 56, 48), 32_768, 65_536),
+    "olmoe-1b-7b": _decoder(
+        "olmoe",
+        (2048, 1024, 16, 16),
+        vocabulary=50_304,
+        positions=4096,
+        num_experts=64,
+        num_experts_per_tok=8,
+        norm_topk_prob=False,
+    ),
     "gemma-2b": _gemma("gemma", (2048, 16_384, 18, 8), 1),
     "gemma-7b": _gemma("gemma", (3072, 24_576, 28, 16), 16),
     "gemma-2-2b": _gemma("gemma2", (2304, 9216, 26, 8), 4),

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from frenzy_shared.domain.adapters import Adapters, Role
 from frenzy_shared.domain.plan import ActivationCheckpointing, Loss, Precision
-from frenzy_shared.domain.structure import Norm, QueryKeyNorm, Residual, Structure
+from frenzy_shared.domain.structure import Experts, Norm, QueryKeyNorm, Residual, Structure
 
 
 class Family(StrEnum):
@@ -19,14 +19,17 @@ class Family(StrEnum):
     GRANITE = "granite"
     LLAMA = "llama"
     MISTRAL = "mistral"
+    MIXTRAL = "mixtral"
     OLMO = "olmo"
     OLMO2 = "olmo2"
     OLMO3 = "olmo3"
+    OLMOE = "olmoe"
     OPT = "opt"
     PHI = "phi"
     PHI3 = "phi3"
     QWEN2 = "qwen2"
     QWEN3 = "qwen3"
+    QWEN3_MOE = "qwen3_moe"
     STABLELM = "stablelm"
     STARCODER2 = "starcoder2"
     OTHER = "other"  # a decoder whose structure is assumed
@@ -45,7 +48,8 @@ class ModelArchitecture:
 
     ``rotary_dim`` channels of a head are rotated, 0 without rotary embedding. From
     ``sliding_window`` tokens on, attention takes an explicit mask. ``attention_bias`` is that of
-    queries, keys and values, ``output_bias`` that of attention's output.
+    queries, keys and values, ``output_bias`` that of attention's output. ``intermediate_size`` is
+    that of one expert where there are ``experts``.
     """
 
     family: Family
@@ -66,6 +70,7 @@ class ModelArchitecture:
     activation: str  # "gelu_new", "silu", ...
     head_bias: bool = False
     sliding_window: int | None = None
+    experts: Experts | None = None
     adapters: Adapters | None = None  # what is trained instead of the weights
 
     @property
@@ -88,10 +93,13 @@ class ModelArchitecture:
 
     @property
     def layer_matrix_parameters(self) -> int:
-        """Return the parameters of one layer's matrices: what a token is multiplied with."""
-        attention = 2 * self.query_size + 2 * self.key_size
-        feed_forward = (3 if self.structure.gated else 2) * self.intermediate_size
-        return self.hidden_size * (attention + feed_forward)
+        """Return the parameters of one layer's matrices, all experts included."""
+        return self._matrix_parameters(1 if self.experts is None else self.experts.count)
+
+    @property
+    def active_matrix_parameters(self) -> int:
+        """Return the parameters of one layer's matrices that a token is multiplied with."""
+        return self._matrix_parameters(1 if self.experts is None else self.experts.per_token)
 
     @property
     def num_parameters(self) -> int:
@@ -141,6 +149,12 @@ class ModelArchitecture:
         if self.adapters is None:
             return self.num_parameters
         return self.num_layers * self.adapter_parameters
+
+    def _matrix_parameters(self, experts: int) -> int:
+        attention = 2 * self.query_size + 2 * self.key_size
+        feed_forward = experts * (3 if self.structure.gated else 2) * self.intermediate_size
+        router = 0 if self.experts is None else self.experts.count
+        return self.hidden_size * (attention + feed_forward + router)
 
     @property
     def _query_key_norm_parameters(self) -> int:

@@ -54,6 +54,20 @@ class Softmax(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """A mixture in place of the feed-forward part: ``per_token`` of ``count`` run for a token.
+
+    ``normalises``: the chosen experts' weights are made to add up to one. ``full_weights``: they
+    stay fp32, and so does the weighted sum (Mixtral).
+    """
+
+    count: int
+    per_token: int
+    normalises: bool
+    full_weights: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Structure:
     """The wiring of a block and of the model's two ends.
 

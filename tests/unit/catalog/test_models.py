@@ -72,6 +72,11 @@ PUBLISHED = {
     "pythia-1.4b": 1_414_647_808,
     "pythia-12b": 11_846_072_320,
     "gpt-neox-20b": 20_554_567_680,
+    "mixtral-8x7b": 46_702_792_704,
+    "mixtral-8x22b": 140_630_071_296,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-235b-a22b": 235_093_634_560,
+    "olmoe-1b-7b": 6_919_161_856,
     "opt-1.3b": 1_315_758_080,
     "opt-30b": 29_974_540_288,
     "gpt-j-6b": 6_050_882_784,
@@ -91,8 +96,9 @@ def test_presets_have_the_size_in_their_name():
     assert len(PRESETS) >= 50
     units = {"m": 1e6, "b": 1e9}
     for name in PRESETS:
-        sizes = re.findall(r"(?:^|-)([\d.]+)([mb])(?:-|$)", name)
-        for number, unit in sizes:
+        # The last size is that of all experts; "8x7b" counts what experts share eight times.
+        sizes = re.findall(r"(?:^|-)([\d.]+)([mb])(?=-|$)", name)
+        for number, unit in sizes[-1:]:
             assert counted(name) == pytest.approx(float(number) * units[unit], rel=0.31), (
                 name
             )  # Gemma is large for its name
@@ -204,8 +210,18 @@ def test_rotary_models_may_go_beyond_their_positions():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "mixtral", "num_local_experts": 8}, "model.num_local_experts: mixtures"),
-        ({"model_type": "qwen3_moe", "num_experts": 10**12}, "model.num_experts: is 1000000000000"),
+        ({"model_type": "dbrx", "num_local_experts": 8}, "model.num_local_experts: this archit"),
+        ({"model_type": "mixtral", "num_experts_per_tok": 9}, "num_experts_per_tok: 9 of 8 expe"),
+        ({"model_type": "mixtral", "output_router_logits": True}, "model.output_router_logits:"),
+        (
+            {"model_type": "qwen3_moe", "moe_intermediate_size": 64, "mlp_only_layers": [1]},
+            "model.mlp_only_layers: layers w",
+        ),
+        ({"model_type": "olmoe", "clip_qkv": 8.0}, "model.clip_qkv: is not supported"),
+        (
+            {"model_type": "qwen3_moe", "moe_intermediate_size": 64, "num_experts": 10**12},
+            "model.num_experts: is 1000000000000",
+        ),
         ({"model_type": "mistrl"}, "did you mean 'mistral'"),
         ({"model_type": ["llama"]}, "model.model_type: \"['llama']\" is not supported"),
         ({"model_type": "phi", "rope_parameters": {"partial_rotary_factor": "x"}}, "is 'x'; give"),

@@ -48,7 +48,7 @@ LAYERS = {
     "error": 0.0,
 }
 MIXTURE = {
-    "model_type": "mixtral",
+    "model_type": "granitemoe",
     "hidden_size": 64,
     "num_local_experts": 4,
     "max_position_embeddings": 96,

@@ -15,7 +15,7 @@ from frenzy_shared.catalog.families import RULES
 from frenzy_shared.domain.adapters import Adapters, Role
 from frenzy_shared.domain.model import Attention, Family, ModelArchitecture
 from frenzy_shared.domain.plan import ActivationCheckpointing, Loss
-from frenzy_shared.domain.structure import LLAMA, FusedProjection
+from frenzy_shared.domain.structure import LLAMA, Experts, FusedProjection
 
 WIRINGS = sorted({rules.structure for rules in RULES.values()}, key=repr)
 ADAPTERS = [
@@ -24,6 +24,11 @@ ADAPTERS = [
         (1, 0.0, tuple(Role)),
         (8, 0.1, (Role.QUERY, Role.FUSED, Role.DOWN)),
     ]
+]
+EXPERTS = [
+    Experts(count=1, per_token=1, normalises=False),
+    Experts(count=8, per_token=2, normalises=True, full_weights=True),
+    Experts(count=128, per_token=8, normalises=True),
 ]
 
 
@@ -54,6 +59,7 @@ def shapes(draw):
         activation=draw(st.sampled_from(["gelu_new", "silu", "relu"])),
         head_bias=draw(st.booleans()),
         sliding_window=draw(st.sampled_from([None, 1, 50])),
+        experts=draw(st.sampled_from([None, None, *EXPERTS])),
         adapters=draw(st.sampled_from([None, *ADAPTERS])),
     )
     attention = draw(st.sampled_from(list(Attention)))

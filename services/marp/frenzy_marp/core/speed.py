@@ -223,7 +223,7 @@ def training_flops(setup: TrainingSetup) -> float:
     """
     model = setup.model
     weights = (
-        model.layer_matrix_parameters * model.num_layers + model.vocab_size * model.hidden_size
+        model.active_matrix_parameters * model.num_layers + model.vocab_size * model.hidden_size
     )
     products = 3 * weights
     if model.adapters is not None:
@@ -240,7 +240,8 @@ def _traffic_bytes(setup: TrainingSetup, element: int, tensor: int, priors: Prio
     Norms and sums are as wide as the hidden states on every tensor-parallel rank.
     """
     model = setup.model
-    width = 12 * model.hidden_size + 5 * model.intermediate_size / tensor
+    inner = model.intermediate_size * (1 if model.experts is None else model.experts.per_token)
+    width = 12 * model.hidden_size + 5 * inner / tensor
     passes = priors.activation_passes * width
     if setup.attention is Attention.EAGER:
         passes += priors.score_passes * model.num_heads * setup.sequence_length / tensor

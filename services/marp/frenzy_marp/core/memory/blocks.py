@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from frenzy_marp.core.memory import norms
 from frenzy_marp.core.memory import operators as op
+from frenzy_marp.core.memory.mixture import mixture
 from frenzy_marp.core.memory.shape import FP32_BYTES, Shape
 from frenzy_marp.core.memory.tape import Tape, Value
 from frenzy_shared.domain.adapters import Role
@@ -45,9 +46,9 @@ def _branch(
     if wiring.pre_norms:
         tape.drop(norm)
     if wiring.post_norms:
-        out = replaced(tape, out, normalise(tape, shape, out))
+        out = op.replaced(tape, out, normalise(tape, shape, out))
     if wiring.scales_residual:
-        out = replaced(tape, out, op.scaled(tape, out))
+        out = op.replaced(tape, out, op.scaled(tape, out))
     return out
 
 
@@ -68,12 +69,6 @@ def _parallel(tape: Tape, shape: Shape, x: Value) -> Value:
     return out
 
 
-def replaced(tape: Tape, old: Value, new: Value) -> Value:
-    """Let a Python variable go on with another tensor."""
-    tape.drop(old)
-    return new
-
-
 def normalise(tape: Tape, shape: Shape, x: Value) -> Value:
     """Run the architecture's normalisation over the hidden size."""
     width = shape.model.hidden_size
@@ -91,9 +86,9 @@ def _normalised(tape: Tape, shape: Shape, x: Value, kind: Norm, *, rows: int, wi
 
 def capped(tape: Tape, x: Value) -> Value:
     """Bend values by tanh(x / c) c, dropping ``x``."""
-    small = replaced(tape, x, op.scaled(tape, x))
-    bent = replaced(tape, small, op.elementwise(tape, small, saves_output=True))
-    return replaced(tape, bent, op.scaled(tape, bent))
+    small = op.replaced(tape, x, op.scaled(tape, x))
+    bent = op.replaced(tape, small, op.elementwise(tape, small, saves_output=True))
+    return op.replaced(tape, bent, op.scaled(tape, bent))
 
 
 def attention(tape: Tape, shape: Shape, x: Value) -> Value:
@@ -118,11 +113,11 @@ def _projections(tape: Tape, shape: Shape, x: Value) -> tuple[Value, Value, Valu
     else:
         query, key, values = _from_one_matrix(tape, shape, x)
     if model.structure.scales_query:
-        query = replaced(tape, query, op.scaled(tape, query))
+        query = op.replaced(tape, query, op.scaled(tape, query))
     kind = model.structure.query_key_norm
     if kind is not QueryKeyNorm.NONE:
-        query = replaced(tape, query, _key_norm(tape, shape, query, kind, model.num_heads))
-        key = replaced(tape, key, _key_norm(tape, shape, key, kind, model.num_kv_heads))
+        query = op.replaced(tape, query, _key_norm(tape, shape, query, kind, model.num_heads))
+        key = op.replaced(tape, key, _key_norm(tape, shape, key, kind, model.num_kv_heads))
     # Fused attention returns the value's gradient in the projection's own layout.
     eager = shape.attention is Attention.EAGER
     parts = [
@@ -180,7 +175,7 @@ def _projected(
         tape.drop(source)
     high = op.linear(tape, low, out_bytes, rank * wide * shape.element, trains=True)
     tape.drop(low)
-    scaled = replaced(tape, high, op.scaled(tape, high))
+    scaled = op.replaced(tape, high, op.scaled(tape, high))
     total = op.add(tape, out, scaled)
     tape.drop(out, scaled)
     return total
@@ -238,7 +233,7 @@ def _fused(tape: Tape, shape: Shape, query: Value, key: Value, values: Value) ->
     tape.drop(*repeated)
     if model.structure.joins_rotary and not model.structure.rotates_first:
         # Joined queries lie head by head, and so does what attention makes of them.
-        out = replaced(tape, out, op.copied(tape, out))
+        out = op.replaced(tape, out, op.copied(tape, out))
     return out
 
 
@@ -290,8 +285,11 @@ def _softmax(tape: Tape, shape: Shape, masked: Value) -> Value:
 
 
 def feed_forward(tape: Tape, shape: Shape, x: Value) -> Value:
-    """Run the feed-forward part, gated or not."""
+    """Run the feed-forward part: gated or not, or a mixture of experts."""
     model = shape.model
+    if model.experts is not None:
+        name = model.activation
+        return mixture(tape, shape, x, model.experts, lambda on, gate: _activation(on, name, gate))
     middle = _gated(tape, shape, x) if model.structure.gated else _active(tape, shape, x, Role.UP)
     widths = (model.intermediate_size, model.hidden_size)
     out = _projected(tape, shape, middle, Role.DOWN, widths, biased=model.mlp_bias)

@@ -1,7 +1,7 @@
 """The two ends of a decoder: embeddings, and final norm, vocabulary projection and loss."""
 
 from frenzy_marp.core.memory import operators as op
-from frenzy_marp.core.memory.blocks import capped, normalise, replaced
+from frenzy_marp.core.memory.blocks import capped, normalise
 from frenzy_marp.core.memory.shape import Shape
 from frenzy_marp.core.memory.tape import Tape, Value
 from frenzy_shared.domain.plan import Loss
@@ -17,7 +17,7 @@ def embed(tape: Tape, shape: Shape) -> Value:
     hidden = shape.activation(model.hidden_size)
     words = op.embedding(tape, hidden, model.vocab_size * row)
     if model.structure.scales_embedding:
-        words = replaced(tape, words, op.scaled(tape, words))
+        words = op.replaced(tape, words, op.scaled(tape, words))
     if model.max_positions is None:
         return words
     summed = shape.length * row if shape.sequences > 1 else 0
@@ -45,7 +45,7 @@ def head(tape: Tape, shape: Shape, x: Value) -> Value:
     logits = op.linear(tape, norm, shape.activation(vocabulary), weight, bias, tied=tied)
     tape.drop(norm)
     if model.structure.scales_logits:
-        logits = replaced(tape, logits, op.scaled(tape, logits))
+        logits = op.replaced(tape, logits, op.scaled(tape, logits))
     if model.structure.caps_logits:
         logits = capped(tape, logits)
     high = op.cast(tape, logits, _FP32 * shape.tokens * vocabulary)

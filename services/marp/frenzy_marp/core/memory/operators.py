@@ -10,6 +10,12 @@ from functools import partial
 from frenzy_marp.core.memory.tape import Storage, Tape, Value, rounded
 
 
+def replaced(tape: Tape, old: Value, new: Value) -> Value:
+    """Let a Python variable go on with another tensor."""
+    tape.drop(old)
+    return new
+
+
 def elementwise(tape: Tape, x: Value, *, saves_output: bool = False) -> Value:
     """Apply a fused activation (silu, gelu, relu, tanh): one output, one backward temporary."""
     if saves_output:

@@ -83,7 +83,8 @@ def is_ordinary(shape: Shape, sequences: int) -> bool:
     model, growing, constant = shape.model, per_sequence(shape), fixed(shape)
     distinct = [("query", "key")] if model.num_kv_heads < model.num_heads else []
     if shape.element < 4:
-        widened = ("hidden", "logits", "scores", "query", "key")
+        widened = ["hidden", "logits", "scores", "query", "key"]
+        widened += ["router logits", "routing weights"] if model.experts is not None else []
         distinct += [(name, f"fp32 {name}") for name in widened]
     same = any(
         rounded(growing[a] * sequences) == rounded(growing[b] * sequences) for a, b in distinct
@@ -240,6 +241,7 @@ def _stand_in(shape: Shape, *, sequences: int) -> Shape:
         max_positions=None if model.max_positions is None else learned,
         rotary_dim=rotated if model.rotary_dim else 0,
         sliding_window=length if shape.masked else None,
+        experts=None if model.experts is None else replace(model.experts, count=37, per_token=31),
         adapters=None if model.adapters is None else replace(model.adapters, rank=23 * _UNIT),
     )
     return replace(shape, model=dimensions, sequences=sequences, length=length)

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from frenzy_marp.core.memory.mixture import parameter_sizes
 from frenzy_marp.core.memory.shape import Shape
 from frenzy_marp.core.memory.tape import BLOCK_BYTES, rounded
 
@@ -26,7 +27,7 @@ def per_sequence(shape: Shape) -> dict[str, int]:
     query, key = model.query_size, model.key_size
     scores = model.num_heads * length * length
     chunk = model.chunk_length(length)
-    return {
+    return _routed(shape) | {
         "hidden": length * model.hidden_size * element,
         "query": length * query * element,
         "key": length * key * element,
@@ -54,6 +55,26 @@ def per_sequence(shape: Shape) -> dict[str, int]:
         "chunk's logits": chunk * model.vocab_size * element,
         "chunk's fp32 logits": chunk * model.vocab_size * _FP32,
         "adapter": length * (model.adapters.rank if model.adapters else 0) * element,
+    }
+
+
+def _routed(shape: Shape) -> dict[str, int]:
+    """Return the bytes per sequence of what a mixture of experts makes."""
+    experts = shape.model.experts
+    if experts is None:
+        return {}
+    pairs, element = shape.length * experts.per_token, shape.element
+    inner = pairs * shape.model.intermediate_size * element
+    return {
+        "routed hidden": pairs * shape.model.hidden_size * element,
+        "fp32 routed hidden": pairs * shape.model.hidden_size * _FP32,
+        "routed feed-forward": inner,
+        "routed gate and up": 2 * inner,
+        "routing indices": pairs * _INT64,
+        "fp32 routing weights": pairs * _FP32,
+        "routing weights": pairs * element,
+        "router logits": shape.length * experts.count * element,
+        "fp32 router logits": shape.length * experts.count * _FP32,
     }
 
 
@@ -91,6 +112,9 @@ def fixed(shape: Shape) -> dict[str, int]:
         "position rows": shape.length * hidden,
         "rotary table": shape.length * model.rotary_dim,
     }
+    experts = model.experts
+    if experts is not None:
+        elements |= parameter_sizes(shape, experts)
     rows = {"hidden": hidden, "query": query, "key": key, "head": model.head_dim}
     if model.adapters is not None:
         widths = {"hidden": hidden, "query": query, "key": key, "fused": fused}
@@ -100,6 +124,7 @@ def fixed(shape: Shape) -> dict[str, int]:
         "loss": _FP32,
         **{name: count * element for name, count in elements.items()},
         **{f"fp32 {name} row": count * _FP32 for name, count in rows.items()},
+        **({} if experts is None else {"expert counters": experts.count * _FP32}),
     }
 
 
