@@ -19,7 +19,7 @@ from frenzy_simulator.rivals.rigid import as_requested
 from frenzy_simulator.scenario import Scenario
 from frenzy_simulator.throughput import ThroughputModel
 from frenzy_simulator.users import Ask, ManualUsers
-from frenzy_simulator.waiting import Look, Waiting
+from frenzy_simulator.waiting import Change, Look, Waiting
 
 _CALMEST: Final = 16  # ticks without a change make the next tick at most this many times later
 
@@ -107,6 +107,8 @@ class _Engine:
                 return self._arrive(self._jobs[event.job])
             case Kind.FINISH:
                 return self._finish(event)
+            case Kind.MOVE:
+                return self._move(event)
             case Kind.OOM:
                 return self._run_out(event)
             case Kind.ASK_AGAIN:
@@ -134,6 +136,7 @@ class _Engine:
             plans=as_requested(plans, job.gpus_requested) if self._given.rigid else plans,
             arrived_ms=self._now_ms,
             restart_s=self._scenario.restart_s(size),
+            move_s=self._scenario.move_s(size),
             steps_left=job.steps,
             real_left=self._scenario.real_steps(job),
             queued_since_ms=self._now_ms,
@@ -182,7 +185,12 @@ class _Engine:
         """Lose a node: its jobs go back to their last checkpoints and wait again."""
         interval_s = self._scenario.checkpoint_interval_s
         for job in list(self._machines.users_of(node)):
-            live = self._running[job]
+            live = self._running.get(_mover(job))
+            if live is None:
+                continue  # it had devices of this node twice, and is stopped already
+            if job not in self._running:  # it got ready here, and stays where it is
+                self._give_up(live)
+                continue
             trained_s = max(self._now_ms - live.trains_from_ms, 0) / 1000
             self._stop(live, lost_s=trained_s % interval_s)
         self._machines.fail(node)
@@ -201,6 +209,7 @@ class _Engine:
             self._running.values(), self._machines.snapshot, self._now_ms
         )
         self.outcome.decision_ns.append(took_ns)
+        changes = self._get_ready(changes)
         for change in changes:
             if isinstance(change, Preempt | Resize):
                 live = self._running[change.job]
@@ -211,6 +220,47 @@ class _Engine:
             if isinstance(change, Place | Resize):
                 self._start(self._queue.leave(change.job), change.placement)
         self._plan_tick(calmer=ticked and not changes)
+
+    def _get_ready(self, changes: Sequence[Change]) -> list[Change]:
+        """Let those get ready who can while they train; return the changes to make at once.
+
+        What needs devices that such a job still holds waits for the next decision.
+        """
+        moves = [one for one in changes if isinstance(one, Resize) and self._can_move(one)]
+        held: set[str] = set()
+        for move in moves:
+            live = self._running[move.job]
+            held |= _keys(live.placement)
+            self._machines.take(_ready(move.job), move.placement)
+            live.target = move.placement
+            ready_ms = self._now_ms + round(self._scenario.start_s * 1000)
+            self._agenda.add(ready_ms, Kind.MOVE, job=move.job, generation=live.generation)
+        moving = {move.job for move in moves}
+        rest = [one for one in changes if one.job not in moving]
+        return [
+            one for one in rest if isinstance(one, Preempt) or _keys(one.placement).isdisjoint(held)
+        ]
+
+    def _can_move(self, change: Resize) -> bool:
+        live, target = self._running[change.job], change.placement
+        apart = _keys(live.placement).isdisjoint(_keys(target))
+        return live.move_s is not None and apart and self._machines.idle(target)
+
+    def _move(self, event: Event) -> bool:
+        live = self._running.get(event.job)
+        if live is None or live.target is None or live.generation != event.generation:
+            return False
+        target = live.target
+        live.preemptions += 1
+        self.outcome.preemptions += 1
+        self._release(live)
+        self._start(live, target, start_s=live.move_s)
+        return True
+
+    def _give_up(self, live: LiveJob) -> None:
+        """Take the devices back where a job got ready."""
+        live.target = None
+        self._queue.freed(self._machines.give_back(_ready(live.job.id)))
 
     def _stop(self, live: LiveJob, *, lost_s: float = 0.0) -> None:
         self._release(live, lost_s=lost_s)
@@ -228,18 +278,22 @@ class _Engine:
                     until_s=self._now_ms / 1000,
                 )
             )
+        if live.target is not None:
+            self._give_up(live)
         live.leave(self._now_ms, lost_s=lost_s)
         self._queue.freed(self._machines.give_back(live.job.id))
         del self._running[live.job.id]
 
-    def _start(self, live: LiveJob, placement: Placement) -> None:
+    def _start(self, live: LiveJob, placement: Placement, *, start_s: float | None = None) -> None:
+        """Give a job devices; it trains after ``start_s``, a start's or a restart's by default."""
         job = live.job.id
         self._machines.take(job, placement)
         self._running[job] = live
         plan = next(plan for plan in live.plans if plan.id == placement.plan)
         needed = self._machines.nodes_needed(placement.kind, len(placement.devices))
         step_s = self._scenario.real_step_s(job, plan, len(placement.nodes), needed)
-        start_s = live.restart_s if live.starts else self._scenario.start_s
+        if start_s is None:
+            start_s = live.restart_s if live.starts else self._scenario.start_s
         end_ms = live.place(placement, self._now_ms, step_s, start_s)
         users = self._given.users
         if users is not None and self._asks[job].runs_out:
@@ -278,3 +332,16 @@ class _Engine:
             ooms=live.ooms,
             mean_open=open_ms / age_ms if age_ms else 1.0,
         )
+
+
+def _ready(job: JobId) -> JobId:
+    """Return the name under which a job holds the devices where it gets ready."""
+    return JobId(f"{job}+")
+
+
+def _mover(ready: JobId) -> JobId:
+    return JobId(ready.removesuffix("+"))
+
+
+def _keys(placement: Placement | None) -> set[str]:
+    return set() if placement is None else {ref.key for ref in placement.devices}

@@ -15,12 +15,13 @@ class Kind(IntEnum):
     """Kinds of events; at one moment they happen in this order."""
 
     FINISH = 0
-    OOM = 1
-    FAIL = 2
-    REPAIR = 3
-    ARRIVE = 4
-    ASK_AGAIN = 5
-    TICK = 6
+    MOVE = 1
+    OOM = 2
+    FAIL = 3
+    REPAIR = 4
+    ARRIVE = 5
+    ASK_AGAIN = 6
+    TICK = 7
 
 
 @dataclass(frozen=True, slots=True, order=True)

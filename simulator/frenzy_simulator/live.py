@@ -19,10 +19,12 @@ class LiveJob:
     plans: tuple[ResourcePlan, ...]
     arrived_ms: int
     restart_s: float
+    move_s: float | None = None  # the price of a move beside training; None: it stops first
     steps_left: float
     real_left: float
     placement: Placement | None = None
     plan: ResourcePlan | None = None
+    target: Placement | None = None  # where it gets ready to go on
     step_s: float = 0.0  # real, on the present placement
     placed_ms: int = 0
     first_placed_ms: int = 0
@@ -100,6 +102,7 @@ class LiveJob:
             placement=self.placement,
             version=self.generation,
             placed_ms=self.placed_ms,
+            preemptible=self.target is None,
             project=self.job.project,
             priority=self.job.priority,
             progress=self._progress(
@@ -118,4 +121,5 @@ class LiveJob:
             attained_device_s=attained_device_s,
             arrived_ms=self.arrived_ms,
             restart_s=self.restart_s,
+            move_s=self.move_s,
         )

@@ -29,6 +29,13 @@ class Machines:
             raise AssertionError(f"job {job} was given devices that are not idle: {placement}")
         self._held[job] = placement
 
+    def idle(self, placement: Placement) -> bool:
+        """Tell whether all devices of a placement are."""
+        statement = Statement(self.snapshot)
+        free = statement.allocate(placement.kind, placement.devices)
+        statement.rollback()
+        return free
+
     def give_back(self, job: JobId) -> str:
         """Take a job's devices back; return their kind."""
         placement = self._held.pop(job)

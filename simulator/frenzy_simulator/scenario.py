@@ -4,6 +4,7 @@ import math
 import random
 from dataclasses import dataclass, fields
 
+from frenzy_scheduler.core.prices import WARM_SHARE
 from frenzy_shared.domain.ids import JobId, NodeId
 from frenzy_shared.domain.plan import ResourcePlan
 from frenzy_simulator.errors import InvalidScenario
@@ -15,7 +16,9 @@ class Scenario:
     """Costs, failures and errors. Times in seconds; every default is a modest real value.
 
     A start takes ``start_s``; a restart also saves and loads the checkpoint at ``storage_bytes_s``,
-    all times ``restart_factor``. A real step takes the predicted one times a log-normal factor of
+    all times ``restart_factor``. With ``make_before_break`` a job that goes on with idle devices
+    that are none of its own holds both for the time of a start, trains meanwhile, and then pays
+    only the measured share of it. A real step takes the predicted one times a log-normal factor of
     ``prediction_sigma``, drawn per (job, kind, count), so that errors change the order of plans.
     ``split_slowdown`` is the share by which each node more than needed slows a gang. Nodes fail
     every ``node_mtbf_s`` on average (0: never); what was done since the last checkpoint is lost.
@@ -31,6 +34,7 @@ class Scenario:
     node_mtbf_s: float = 0.0
     node_repair_s: float = 3600.0
     checkpoint_interval_s: float = 1800.0
+    make_before_break: bool = False
     tick_s: float = 60.0  # how often a preemptive policy looks again without an event
 
     def __post_init__(self) -> None:
@@ -49,6 +53,13 @@ class Scenario:
         """Return what stopping a job and starting it elsewhere costs."""
         moved_s = 2 * checkpoint_bytes / self.storage_bytes_s
         return self.restart_factor * (self.start_s + moved_s)
+
+    def move_s(self, checkpoint_bytes: int) -> float | None:
+        """Return what a job loses that gets ready elsewhere first; None when none does."""
+        if not self.make_before_break:
+            return None
+        moved_s = 2 * checkpoint_bytes / self.storage_bytes_s
+        return self.restart_factor * (WARM_SHARE * self.start_s + moved_s)
 
     def real_steps(self, job: SimJob) -> float:
         """Return the steps after which the job is really over."""

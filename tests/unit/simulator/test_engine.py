@@ -154,8 +154,9 @@ def test_people_run_out_of_memory_notice_and_ask_for_more():
         max_size=12,
     ),
     failing=st.booleans(),
+    moving=st.booleans(),
 )
-def test_every_job_ends_once_and_no_faster_than_alone(name, arrivals, failing):
+def test_every_job_ends_once_and_no_faster_than_alone(name, arrivals, failing, moving):
     rows = {
         ONE: (a_plan("p1", "t4", 1, 1.0), a_plan("p2", "t4", 2, 0.6)),
         TWO: (a_plan("q", "a100", 4, 0.5), a_plan("q1", "a100", 1, 1.5)),
@@ -164,7 +165,11 @@ def test_every_job_ends_once_and_no_faster_than_alone(name, arrivals, failing):
     arrivals.sort(key=lambda one: one[0])
     jobs = [a_job(f"j{n}", at, steps, s) for n, (at, steps, s) in enumerate(arrivals)]
     scenario = Scenario(
-        start_s=3.0, node_mtbf_s=900.0 if failing else 0.0, node_repair_s=50.0, tick_s=20.0
+        start_s=3.0,
+        node_mtbf_s=900.0 if failing else 0.0,
+        node_repair_s=50.0,
+        make_before_break=moving,
+        tick_s=20.0,
     )
     outcome = simulate(name, jobs, nodes(t4=(2, 2), a100=(1, 4)), rows, scenario)
     assert sorted(job.id for job in outcome.done) == sorted(job.id for job in jobs)

@@ -66,6 +66,10 @@ def simulate(
     ] = 0.0,
     early_end: Annotated[float, typer.Option(help="Share of jobs that end early.")] = 0.0,
     restart_factor: Annotated[float, typer.Option(help="Times the price of a restart.")] = 1.0,
+    make_before_break: Annotated[
+        bool,
+        typer.Option("--make-before-break", help="Jobs get ready on idle GPUs while they train."),
+    ] = False,
     node_mtbf: Annotated[
         float, typer.Option(help="Hours between failures of a node; 0: none.")
     ] = 0.0,
@@ -92,6 +96,7 @@ def simulate(
         prediction_sigma=prediction_error,
         early_end_share=early_end,
         restart_factor=restart_factor,
+        make_before_break=make_before_break,
         node_mtbf_s=node_mtbf * 3600,
     )
     nodes = load_cluster(cluster) if cluster is not None else parse_cluster(_EXAMPLE)
