@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from frenzy_shared.domain.cluster import ClusterSnapshot, NodeState
-from frenzy_shared.domain.job import JobRecord, PendingReason
+from frenzy_shared.domain.ids import ProjectName
+from frenzy_shared.domain.job import JobRecord
 
 _CYCLE_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _WAIT_S = (0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 6 * 3600.0, 86_400.0)
@@ -37,7 +38,9 @@ class Metrics:
             buckets=_RESTART_S,
             registry=registry,
         )
-        self._pending = _gauge(registry, "frenzy_pending_jobs", "Jobs that wait", "reason")
+        self._pending = _gauge(
+            registry, "frenzy_pending_jobs", "Jobs that wait", "reason", "project"
+        )
         self._jobs = _gauge(registry, "frenzy_jobs", "Jobs by state", "state")
         self._node_up = _gauge(registry, "frenzy_node_up", "1 when a node can get work", "node")
         self._idle = _gauge(registry, "frenzy_idle_devices", "Devices without an owner", "kind")
@@ -85,11 +88,11 @@ class Metrics:
         """Note a refused claim."""
         self._conflicts.labels(status=status).inc()
 
-    def waiting(self, reasons: Iterable[str]) -> None:
-        """Show how many jobs wait for which reason."""
-        tally = Tally(reasons)
-        for reason in PendingReason:
-            self._pending.labels(reason=reason.value).set(tally[reason.value])
+    def waiting(self, found: Iterable[tuple[str, ProjectName]]) -> None:
+        """Show how many jobs of which project wait for which reason."""
+        self._pending.clear()
+        for (reason, project), count in Tally(found).items():
+            self._pending.labels(reason=reason, project=project).set(count)
 
     def counted(self, states: Mapping[str, int], outbox_lag: int) -> None:
         """Show jobs by state and what is not published yet."""
@@ -114,5 +117,5 @@ class Metrics:
         self._safe_mode.set(safe_mode)
 
 
-def _gauge(registry: CollectorRegistry, name: str, text: str, label: str) -> Gauge:
-    return Gauge(name, text, [label], registry=registry)
+def _gauge(registry: CollectorRegistry, name: str, text: str, *labels: str) -> Gauge:
+    return Gauge(name, text, labels, registry=registry)

@@ -80,7 +80,10 @@ class Scheduling:
 
     async def _explain(self, documents: Mapping[JobId, Json], situation: Situation) -> None:
         """Store why jobs wait, only where that changed."""
-        self.metrics.waiting(str(document["reason"]) for document in documents.values())
+        self.metrics.waiting(
+            (str(document["reason"]), situation.records[job].project)
+            for job, document in documents.items()
+        )
         changed = [(job, doc) for job, doc in documents.items() if self._written.get(job) != doc]
         for some in batches(changed, self.batch):
             versions = ((job, situation.records[job].version, doc) for job, doc in some)

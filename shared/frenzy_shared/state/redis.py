@@ -25,6 +25,7 @@ from frenzy_shared.state.port import (
     DueTimer,
     JobPage,
     Json,
+    NodeForgetting,
     NodeRegistration,
     OutboxEntry,
     Result,
@@ -45,7 +46,12 @@ from frenzy_shared.state.records import (
 from frenzy_shared.state.redis_decisions import RedisDecisions
 from frenzy_shared.state.redis_keeper import RedisKeeper
 from frenzy_shared.state.redis_secrets import RedisSecrets
-from frenzy_shared.state.requests import apply_request, register_request, submit_request
+from frenzy_shared.state.requests import (
+    apply_request,
+    forget_request,
+    register_request,
+    submit_request,
+)
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +104,10 @@ class RedisStore(RedisKeeper, RedisSecrets, RedisDecisions):
     async def register_node(self, op: str, registration: NodeRegistration) -> Result:
         """Register an agent."""
         return call_result(await self._call("register_node", op, register_request(registration)))
+
+    async def forget_node(self, op: str, forgetting: NodeForgetting) -> Result:
+        """Remove a lost node."""
+        return call_result(await self._call("forget_node", op, forget_request(forgetting)))
 
     async def due(self, limit: int = 64) -> tuple[DueTimer, ...]:
         """Hand out due timers."""
@@ -276,9 +286,10 @@ class RedisStore(RedisKeeper, RedisSecrets, RedisDecisions):
     async def health(self) -> StoreHealth:
         """Tell whether the store can take work."""
         try:
-            info = await _ask(self._redis.info("memory"))
-            safe_mode = await _ask(self._redis.get(f"{_P}safe_mode"))
-            state = await _ask(self._redis.hmget(_OUTBOX_STATE, "posted", "published"))
+            pipeline = self._redis.pipeline(transaction=False)  # every submission asks
+            pipeline.info("memory").get(f"{_P}safe_mode")
+            pipeline.hmget(_OUTBOX_STATE, "posted", "published")
+            info, safe_mode, state = await _ask(pipeline.execute())
         except FrenzyError as error:
             return StoreHealth(
                 reachable=False, detail=error.message, outbox_lag=0, memory_used_ratio=0.0

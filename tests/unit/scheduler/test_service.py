@@ -346,7 +346,8 @@ async def test_metrics_count_states_reasons_and_nodes(bench):
     await bench.turn()
     await bench.turn()
     value = bench.scheduler.telemetry.registry.get_sample_value
-    assert value("frenzy_pending_jobs", {"reason": "WaitingForCapacity"}) == 1
+    waiting = {"reason": "WaitingForCapacity", "project": "default"}
+    assert value("frenzy_pending_jobs", waiting) == 1
     assert value("frenzy_jobs", {"state": "RESERVED"}) == 1
     assert value("frenzy_node_up", {"node": "n1"}) == 1
     assert value("frenzy_idle_devices", {"kind": "rtx"}) == 0
