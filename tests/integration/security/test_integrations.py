@@ -116,6 +116,8 @@ async def test_the_howto_and_what_the_made_key_may_not_do(cluster: Cluster) -> N
     assert await cluster.frenzy(*create) == "portal\n"
     await asyncio.sleep(0.3)  # the server reads its users
     await look_around(cluster)
+    _, err, code = await cluster.run(sys.executable, "portal/follow.py")
+    assert (err, code) == ("usage: python follow.py FOLDER [COUNT]\n", 1)
     await cluster.happen("audio", "failed", "other")
     await cluster.happen("vision", "submitted", "j1")
     await cluster.happen("vision", "failed", "j1")
@@ -180,9 +182,3 @@ async def refused(cluster: Cluster, key: Path, *, publish: str = "", subscribe: 
                 return "permissions violation" in told[0]
             await asyncio.sleep(0.02)
     return False
-
-
-def test_the_example_says_how_it_is_used() -> None:
-    from frenzy import follow
-
-    assert follow.main([]) == "usage: python follow.py FOLDER [COUNT]"

@@ -6,12 +6,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
-import frenzy
 from frenzy.cli import output
 from frenzy.cli.groups import group
 from frenzy.cli.options import Format, Output, Quiet, Url
 from frenzy.client import Client
 from frenzy.local.files import write_json
+from frenzy.local.servers import deploy_folder
 from frenzy_shared.errors import InvalidState, Misconfigured
 from frenzy_shared.files import write_private
 from frenzy_shared.messages.integrations import IntegrationAccess
@@ -128,7 +128,7 @@ def _write(folder: Path, access: IntegrationAccess) -> None:
     """Write what goes with the key. The key alone was there before: a retry goes on with it."""
     if access.authority:
         write_private(folder / "ca.pem", access.authority)
-    example = Path(frenzy.__file__).with_name(_EXAMPLE)
+    example = deploy_folder() / "nats" / _EXAMPLE
     write_private(folder / _EXAMPLE, example.read_text(encoding="utf-8"))
     write_json(folder / _ABOUT, access.model_dump(mode="json", exclude={"authority"}))
 

@@ -1,3 +1,4 @@
+# ruff: noqa: INP001 - a script, copied to where it runs
 """Follow events: a durable subscriber of the bus, in plain nats-py.
 
     python follow.py FOLDER [COUNT]
