@@ -30,6 +30,15 @@ class Admin:
         """Say that nothing runs on a silent node; its jobs start elsewhere at once."""
         return self._io.run(operations.confirm_dead(self._retry, node))
 
+    def forget_node(self, node: str) -> None:
+        """Remove the record of a node that is gone for ever.
+
+        Raises:
+            NotFound: there is none.
+            InvalidState: it is not LOST, or something of it is still held.
+        """
+        self._io.run(operations.forget_node(self._retry, node))
+
     def create_token(
         self,
         *,
@@ -112,6 +121,10 @@ class AsyncAdmin:
     async def confirm_dead(self, node: str) -> NodeView:
         """Say that nothing runs on a silent node; its jobs start elsewhere at once."""
         return await self._io.run(operations.confirm_dead(self._retry, node))
+
+    async def forget_node(self, node: str) -> None:
+        """Remove the record of a node that is gone for ever."""
+        await self._io.run(operations.forget_node(self._retry, node))
 
     async def create_token(
         self,

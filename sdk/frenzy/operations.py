@@ -288,6 +288,11 @@ def confirm_dead(retry: Retry, node: str) -> Operation[NodeView]:
     return _decode(NodeView, (yield from exchange(call, retry)))
 
 
+def forget_node(retry: Retry, node: str) -> Operation[None]:
+    """Remove the record of a lost node."""
+    yield from exchange(Call(method="DELETE", path=_node_path(node)), retry)
+
+
 def node_token(retry: Retry, *, node: str, expires_in_s: float) -> Operation[NodeTokenView]:
     """Make a one-time token with which a machine becomes a node."""
     body = {"node": node, "expires_in_s": expires_in_s}

@@ -2,16 +2,24 @@
 
 from typing import Any, Final
 
-from frenzy_shared.domain.cluster import NodeRecord, NodeState, dead_timer, drain_timer
+from frenzy_shared.domain.cluster import (
+    FORGOTTEN,
+    NodeRecord,
+    NodeState,
+    dead_timer,
+    drain_timer,
+    fence_timer,
+)
 from frenzy_shared.errors import FieldProblem, InvalidSpec, InvalidState
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.http import DrainRequest
-from frenzy_shared.state.port import Change, OutboxMessage, Timer
+from frenzy_shared.state.port import Change, NodeForgetting, OutboxMessage, Timer
 from frenzy_shared.times import moment
 
 _SERVING: Final = frozenset({NodeState.UP, NodeState.DRAINING})
 _SILENT: Final = frozenset({NodeState.SUSPECT, NodeState.LOST})
 _LONGEST_REASON: Final = 200
+_REVOKED: Final = "its credentials were revoked by"
 _LONGEST_DEADLINE_S: Final = 30 * 86_400
 
 
@@ -69,6 +77,47 @@ def confirm_dead_change(node: NodeRecord, by: str) -> Change:
     patch = {"state": NodeState.LOST, "reason": why}
     due = Timer(id=dead_timer(node), after_s=0.001)
     return _change(node, patch, "lost", why, set_timers=(due,))
+
+
+def forgetting(node: NodeRecord, by: str) -> NodeForgetting:
+    """Return what removes the record of a node that is gone.
+
+    Raises:
+        InvalidState: it is not lost yet.
+    """
+    if node.state is not NodeState.LOST:
+        raise InvalidState(
+            f"node {node.id} is {node.state}: only a LOST node can be forgotten",
+            suggestions=(
+                "switch its agent off and wait until the node is LOST",
+                f"to take it out of service meanwhile: frenzy nodes drain {node.id}",
+            ),
+        )
+    announcement = OutboxMessage(
+        subject=subjects.node_event(FORGOTTEN, node.id),
+        type=FORGOTTEN,
+        data={"message": f"forgotten by {by}"},
+    )
+    return NodeForgetting(
+        node=node.id,
+        expect_version=node.version,
+        timers=(fence_timer(node), dead_timer(node), drain_timer(node.id)),
+        outbox=(announcement,),
+    )
+
+
+def revoked_change(node: NodeRecord, by: str) -> Change:
+    """Return what shows at once that a node was shut out, and gives it no new work."""
+    why = f"{_REVOKED} {by}"
+    patch: dict[str, Any] = {"drain": why, "drain_by_ms": 0}
+    if node.state in _SERVING:
+        patch |= {"state": NodeState.DRAINING, "reason": why}
+    return _change(node, patch, "draining", why, clear_timers=(drain_timer(node.id),))
+
+
+def readmitted_change(node: NodeRecord, by: str) -> Change | None:
+    """Return what lets a node have work again that was shut out and has joined anew."""
+    return undrain_change(node, by) if node.drain.startswith(_REVOKED) else None
 
 
 def _change(

@@ -42,12 +42,12 @@ class Operations:
         """
         now_ms = self.clock.now_ms()
         decide = partial(nodes.drain_change, request=request, by=caller.name, now_ms=now_ms)
-        return await self._apply(caller, node, "drained", decide)
+        return await self._apply(caller.name, node, "drained", decide)
 
     async def undrain(self, caller: Caller, node: str) -> NodeView:
         """Let a node have work again."""
         decide = partial(nodes.undrain_change, by=caller.name)
-        return await self._apply(caller, node, "undrained", decide)
+        return await self._apply(caller.name, node, "undrained", decide)
 
     async def confirm_dead(self, caller: Caller, node: str) -> NodeView:
         """Requeue what a silent node ran, on the operator's word that nothing runs there.
@@ -61,7 +61,43 @@ class Operations:
                 suggestions=(f"frenzy admin reconcile --apply --dead {node[:80]}",),
             )
         decide = partial(nodes.confirm_dead_change, by=caller.name)
-        return await self._apply(caller, node, "confirmed dead", decide)
+        return await self._apply(caller.name, node, "confirmed dead", decide)
+
+    async def forget_node(self, caller: Caller, node: str) -> None:
+        """Remove the record of a node that is gone for ever.
+
+        Raises:
+            NotFound: there is no such node.
+            InvalidState: it is not lost, or something of it is still held.
+        """
+        for _ in range(_TRIES):
+            wanted = nodes.forgetting(await self._record(node), caller.name)
+            operation = f"operator:forget:{node}:{self.ids.new_id()}"
+            result = await self.state.forget_node(operation, wanted)
+            if result.ok:
+                log.warning("node %s forgotten by %s", node, caller.name)
+                return
+            if result.status is not Status.STALE:
+                raise InvalidState(
+                    f"node {node} cannot be forgotten: {result.detail}",
+                    suggestions=(
+                        "wait until its jobs have gone elsewhere",
+                        f"or say that the machine is off: frenzy nodes confirm-dead {node}",
+                    ),
+                )
+        raise Unavailable(f"node {node} changes too quickly; try again")
+
+    async def shut_out(self, caller: Caller, node: str) -> None:
+        """Show that a node's credentials are void; one that never reported has nothing to show."""
+        if await self.state.node(NodeId(node)) is not None:
+            decide = partial(nodes.revoked_change, by=caller.name)
+            await self._apply(caller.name, node, "shut out", decide)
+
+    async def readmit(self, node: str) -> None:
+        """Let a node have work again that was shut out and has just got a new key."""
+        if await self.state.node(NodeId(node)) is not None:
+            by = "enrolling again"
+            await self._apply(by, node, "admitted", partial(nodes.readmitted_change, by=by))
 
     async def reconcile(
         self, caller: Caller, *, apply: bool, dead: tuple[str, ...]
@@ -92,7 +128,7 @@ class Operations:
         return gzip.decompress(base64.b64decode(reply.recording))
 
     async def _apply(
-        self, caller: Caller, node: str, what: str, decide: Callable[[NodeRecord], Change | None]
+        self, by: str, node: str, what: str, decide: Callable[[NodeRecord], Change | None]
     ) -> NodeView:
         operation = f"operator:{node}:{self.ids.new_id()}"
         for number in range(_TRIES):
@@ -101,7 +137,7 @@ class Operations:
                 return await self._view(node)
             result = await self.state.apply(f"{operation}:{number}", change)
             if result.ok:
-                log.warning("node %s %s by %s", node, what, caller.name)
+                log.warning("node %s %s by %s", node, what, by)
                 return await self._view(node)
             if result.status is not Status.STALE:
                 raise Unavailable(f"node {node}: {result.status} {result.detail}; try again")

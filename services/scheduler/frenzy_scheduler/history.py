@@ -12,13 +12,13 @@ from frenzy_scheduler.changes import PLAN
 from frenzy_scheduler.core.recovery import Witness
 from frenzy_scheduler.safemode import Mark, mark_of
 from frenzy_shared.bus.port import Bus, Message
-from frenzy_shared.domain.cluster import NodeRecord
+from frenzy_shared.domain.cluster import FORGOTTEN, NodeRecord
 from frenzy_shared.domain.ids import JobId, NodeId
 from frenzy_shared.domain.job import JobRecord
 from frenzy_shared.domain.plan import PlanSet, ResourcePlan
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.codec import from_json
-from frenzy_shared.messages.envelope import CloudEvent
+from frenzy_shared.messages.envelope import CloudEvent, short_kind
 from frenzy_shared.state.decisions import STORED
 from frenzy_shared.state.keeper import Decision
 from frenzy_shared.state.port import Json, StateStore
@@ -96,6 +96,9 @@ class Past:
     def _change(self, event: CloudEvent, record: Json) -> None:
         before = self.records.get(event.subject)
         if before is not None and before["version"] > record["version"]:
+            return
+        if short_kind(event.type) == FORGOTTEN:
+            self.records.pop(event.subject, None)
             return
         self.records[event.subject] = record
         kind, _, name = event.subject.partition(":")

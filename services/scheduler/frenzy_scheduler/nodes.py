@@ -66,7 +66,8 @@ class Nodes:
         if heartbeat.epoch == 0:
             return await self._register(heartbeat)
         node = await self.store.node(NodeId(heartbeat.node))
-        if problem := ahead_of(node, heartbeat):
+        gone_epoch = 0 if node else await self.safe_mode.keeper.gone_epoch()
+        if problem := ahead_of(node, heartbeat, gone_epoch):
             await self.safe_mode.enter(problem)
             return await self._keep(heartbeat)
         if node is None or node.epoch != heartbeat.epoch or _other_devices(node, heartbeat):

@@ -121,9 +121,13 @@ class SafeMode:
         return _describe(here, mark)
 
 
-def ahead_of(node: NodeRecord | None, heartbeat: Heartbeat) -> str:
-    """Say how a node knows more of itself than the store does; "" when it does not."""
-    known = node.epoch if node else 0
+def ahead_of(node: NodeRecord | None, heartbeat: Heartbeat, gone_epoch: int) -> str:
+    """Say how a node knows more of itself than the store does; "" when it does not.
+
+    A node without a record may be one that was forgotten: none of those had a higher epoch than
+    ``gone_epoch``.
+    """
+    known = node.epoch if node else gone_epoch
     if heartbeat.epoch <= known:
         return ""
     return (

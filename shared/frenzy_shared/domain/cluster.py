@@ -4,8 +4,11 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from frenzy_shared.domain.ids import DeviceId, NodeId
+
+FORGOTTEN: Final = "forgotten"  # the kind of event after which a node has no record
 
 
 class NodeState(StrEnum):

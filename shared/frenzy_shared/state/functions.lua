@@ -32,7 +32,7 @@ Keys, all under {frenzy}: so that they share one hash slot:
   op:<id>                         string  the answer of a call that took effect, expires
 ]]
 
-local VERSION = 5 -- read by the services before they load or use the library
+local VERSION = 6 -- read by the services before they load or use the library
 local P = '{frenzy}:'
 local OP_MEMO_S = 86400
 local IDEMPOTENCY_S = 2592000
@@ -386,6 +386,11 @@ local function register_node(request)
   local key, now = P .. 'node:' .. request.id, now_ms()
   local boot_id = call('HGET', key, 'boot_id')
   local rebooted = boot_id and boot_id ~= request.record.boot_id
+  if not boot_id then -- above all that a forgotten node of this name had
+    for _, name in ipairs({'epoch', 'version'}) do
+      call('HSET', key, name, call('HGET', P .. 'gone', name) or 0)
+    end
+  end
   set_fields(key, request.record)
   local epoch = call('HINCRBY', key, 'epoch', 1)
   if epoch < (request.least_epoch or 0) then -- an older service does not send it

@@ -6,6 +6,7 @@ the end, and a history that went backwards is noticed and repaired.
   keys                            hash    job id -> "<project>:<idempotency key>"
   history                         hash    gen: which life of the store this is
   safe_mode                       string  why nothing may change but by `restore`
+  gone                            hash    epoch, version: the highest of all forgotten nodes
 ]]
 
 local SIDE = {'spec', 'plans', 'pending', 'timeline', 'series'}
@@ -39,13 +40,64 @@ local function forget(job, expected, timers)
   return answer('OK', version, job)
 end
 
+local function devices_of(node)
+  local found, flat = {}, call('HGETALL', P .. 'device')
+  for i = 1, #flat, 2 do
+    if starts_with(flat[i], node .. '/') then
+      found[flat[i]] = flat[i + 1]
+    end
+  end
+  return found
+end
+
+local function raise_counter(key, name, floor)
+  if tonumber(call('HGET', key, name) or 0) < floor then
+    call('HSET', key, name, int(floor))
+  end
+end
+
+local function forget_node(request)
+  local key = P .. 'node:' .. request.id
+  local version, state = tonumber(call('HGET', key, 'version') or nil), field(key, 'state')
+  if not version then
+    return answer('NOT_FOUND', 0, '', 'node:' .. request.id)
+  elseif version ~= request.expect_version then
+    return answer('STALE', version, '', 'version is ' .. int(version))
+  elseif state ~= 'LOST' then
+    return answer('BAD_STATE', version, '', 'state is ' .. state)
+  end
+  local devices = devices_of(request.id)
+  for device, owner in pairs(devices) do
+    if owner ~= '' then
+      return answer('BAD_STATE', version, '', device .. ' is held by ' .. owner)
+    end
+  end
+  call('HINCRBY', key, 'version', 1)
+  post('node:' .. request.id, request.outbox, '', now_ms())
+  raise_counter(P .. 'gone', 'epoch', tonumber(call('HGET', key, 'epoch')))
+  raise_counter(P .. 'gone', 'version', version + 1)
+  for device in pairs(devices) do
+    call('HDEL', P .. 'device', device)
+  end
+  for _, timer in ipairs(request.timers) do
+    call('ZREM', P .. 'timer', timer)
+  end
+  call('DEL', key, P .. 'devices:' .. request.id)
+  call('SREM', P .. 'nodes', request.id)
+  return answer('OK', version + 1, request.id)
+end
+
 -- The store's place in its own history; `gen` is given to a store that has none yet.
-local function history(gen)
+-- Services that do not ask for `decisions` are older and take three values.
+local function history(gen, also)
   call('HSETNX', P .. 'history', 'gen', gen)
-  return {call('HGET', P .. 'history', 'gen'),
-          tonumber(call('HGET', P .. 'outbox:state', 'posted') or 0),
-          call('GET', P .. 'safe_mode') or '',
-          tonumber(call('GET', P .. 'decisions') or 0)}
+  local found = {call('HGET', P .. 'history', 'gen'),
+                 tonumber(call('HGET', P .. 'outbox:state', 'posted') or 0),
+                 call('GET', P .. 'safe_mode') or ''}
+  if also == 'decisions' then
+    found[4] = tonumber(call('GET', P .. 'decisions') or 0)
+  end
+  return found
 end
 
 local function unsafe(request)
@@ -53,12 +105,6 @@ local function unsafe(request)
     return answer('BAD_STATE', 0, '', 'the store is not in safe mode')
   end
   return lease_lost(request.lease)
-end
-
-local function raise_counter(key, name, floor)
-  if tonumber(call('HGET', key, name) or 0) < floor then
-    call('HSET', key, name, int(floor))
-  end
 end
 
 local function restore_job(entry, now)
@@ -147,7 +193,13 @@ register('forget', {'allow-oom'}, function(_, args)
     return forget(args[2], tonumber(args[3]), cjson.decode(args[4]))
   end)
 end)
-register('history', {'allow-oom'}, function(_, args) return history(args[1]) end)
+register_change('forget_node', {'allow-oom'}, unless_safe_mode(forget_node))
+register('gone_epoch', {'no-writes'}, function()
+  return tonumber(call('HGET', P .. 'gone', 'epoch') or 0)
+end)
+register('history', {'allow-oom'}, function(_, args)
+  return history(args[1], args[2])
+end)
 register('enter_safe_mode', {'allow-oom'}, function(_, args)
   call('SET', P .. 'safe_mode', args[1])
   return 0

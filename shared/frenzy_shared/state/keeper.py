@@ -101,6 +101,10 @@ class Keeper(Protocol):
         """
         ...
 
+    async def gone_epoch(self) -> int:
+        """Return how often any node that was forgotten had registered, at most."""
+        ...
+
     async def history(self) -> History:
         """Return where the store is in its history."""
         ...

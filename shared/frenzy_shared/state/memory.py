@@ -19,6 +19,7 @@ from frenzy_shared.state.port import (
     DueTimer,
     JobPage,
     Json,
+    NodeForgetting,
     NodeRegistration,
     OutboxEntry,
     Result,
@@ -62,6 +63,12 @@ class MemoryStore(MemoryKeeper, MemorySecrets, MemoryDecisions):
         """Register an agent."""
         register = self._tables.register_node
         return self._announce(self._tables.once(op, lambda: register(registration)))
+
+    async def forget_node(self, op: str, forgetting: NodeForgetting) -> Result:
+        """Remove a lost node."""
+        self._tables.refuse_in_safe_mode(op)
+        forget = self._tables.forget_node
+        return self._announce(self._tables.once(op, lambda: forget(forgetting)))
 
     async def due(self, limit: int = 64) -> tuple[DueTimer, ...]:
         """Hand out due timers."""

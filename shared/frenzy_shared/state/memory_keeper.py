@@ -59,6 +59,10 @@ class MemoryKeeper:
         del tables.records[entity]
         return Result(status=Status.OK, version=version, id=job)
 
+    async def gone_epoch(self) -> int:
+        """Return the highest epoch of all forgotten nodes."""
+        return self._tables.gone_epoch
+
     async def history(self) -> History:
         """Return where the store is in its history."""
         tables = self._tables

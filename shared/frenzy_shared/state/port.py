@@ -177,6 +177,20 @@ class NodeRegistration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeForgetting:
+    """The end of a node's record: NOT_FOUND, STALE when its version is another.
+
+    BAD_STATE when it is not LOST or somebody owns one of its devices. A later registration under
+    the name gets a higher epoch and version than any forgotten node had.
+    """
+
+    node: NodeId
+    expect_version: int
+    timers: Sequence[str] = ()
+    outbox: Sequence[OutboxMessage] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxEntry:
     """One stored message as the relay reads it. ``cursor`` orders entries."""
 
@@ -257,6 +271,10 @@ class StateStore(SecretStore, Protocol):
 
     async def register_node(self, op: str, registration: NodeRegistration) -> Result:
         """Register an agent; the result carries the new epoch."""
+        ...
+
+    async def forget_node(self, op: str, forgetting: NodeForgetting) -> Result:
+        """Remove a lost node with its devices and timers."""
         ...
 
     async def due(self, limit: int = 64) -> tuple[DueTimer, ...]:

@@ -29,9 +29,14 @@ class RedisKeeper:
         op = f"forget:{job}:{version}:{secrets.token_hex(8)}"
         return call_result(await self._call("forget", op, job, version, dumps(list(timers))))
 
+    async def gone_epoch(self) -> int:
+        """Return the highest epoch of all forgotten nodes."""
+        return int(await self._call("gone_epoch"))
+
     async def history(self) -> History:
         """Return where the store is in its history."""
-        gen, posted, why, decisions = await self._call("history", secrets.token_hex(8))
+        asked = (secrets.token_hex(8), "decisions")
+        gen, posted, why, decisions = await self._call("history", *asked)
         return History(gen=gen, posted=int(posted), safe_mode=why, decisions=int(decisions))
 
     async def enter_safe_mode(self, why: str) -> None:

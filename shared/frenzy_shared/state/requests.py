@@ -13,6 +13,7 @@ from frenzy_shared.state.keeper import Decision, Leave, Restore
 from frenzy_shared.state.port import (
     Announcement,
     Change,
+    NodeForgetting,
     NodeRegistration,
     OutboxMessage,
     Status,
@@ -86,6 +87,18 @@ def register_request(registration: NodeRegistration) -> str:
             "devices": [device.id for device in registration.devices],
             "least_epoch": registration.least_epoch,
             **_messages(registration.outbox),
+        }
+    )
+
+
+def forget_request(forgetting: NodeForgetting) -> str:
+    """Return the argument of ``forget_node``."""
+    return dumps(
+        {
+            "id": forgetting.node,
+            "expect_version": forgetting.expect_version,
+            "timers": list(forgetting.timers),
+            **_messages(forgetting.outbox),
         }
     )
 

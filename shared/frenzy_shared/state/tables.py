@@ -16,6 +16,7 @@ from frenzy_shared.state import rules
 from frenzy_shared.state.port import (
     Change,
     Json,
+    NodeForgetting,
     NodeRegistration,
     OutboxEntry,
     OutboxMessage,
@@ -79,6 +80,7 @@ class Tables:
         self.keys_of: dict[str, str] = {}  # by job
         self.finished: dict[str, int] = {}  # by job: when, ms
         self.gen = ""
+        self.gone_epoch = self.gone_version = 0  # the highest of all forgotten nodes
         self.safe_mode = ""
         self.arrivals = 0
         self.posted = 0
@@ -156,8 +158,8 @@ class Tables:
         """Register an agent."""
         entity = f"node:{registration.node}"
         earlier = self.records.get(entity)
-        epoch, version = (earlier["epoch"] + 1, earlier["version"] + 1) if earlier else (1, 1)
-        epoch = max(epoch, registration.least_epoch)
+        last = earlier or {"epoch": self.gone_epoch, "version": self.gone_version}
+        epoch, version = max(last["epoch"] + 1, registration.least_epoch), last["version"] + 1
         record = {
             **(earlier or {}),
             "id": registration.node,
@@ -177,6 +179,31 @@ class Tables:
         self._take_inventory(registration, rebooted=rebooted)
         self.post(entity, registration.outbox)
         return Result(status=Status.OK, id=registration.node, version=version, epoch=epoch)
+
+    def forget_node(self, forgetting: NodeForgetting) -> Result:
+        """Remove a lost node."""
+        entity, prefix = f"node:{forgetting.node}", f"{forgetting.node}/"
+        record = self.records.get(entity)
+        if record is None:
+            return Result(status=Status.NOT_FOUND, detail=entity)
+        version = record["version"]
+        if version != forgetting.expect_version:
+            detail = f"version is {version}"
+            return Result(status=Status.STALE, version=version, detail=detail)
+        owned = [d for d, owner in self.owners.items() if owner and d.startswith(prefix)]
+        if record["state"] != NodeState.LOST or owned:
+            detail = f"{owned[0]} is held by {self.owners[owned[0]]}" if owned else ""
+            detail = detail if record["state"] == NodeState.LOST else f"state is {record['state']}"
+            return Result(status=Status.BAD_STATE, version=version, detail=detail)
+        record["version"] += 1
+        self.post(entity, forgetting.outbox)
+        self.gone_epoch = max(self.gone_epoch, record["epoch"])
+        self.gone_version = max(self.gone_version, record["version"])
+        self.owners = {d: o for d, o in self.owners.items() if not d.startswith(prefix)}
+        for timer in forgetting.timers:
+            self.timers.pop(timer, None)
+        del self.records[entity]
+        return Result(status=Status.OK, version=record["version"], id=forgetting.node)
 
     # -- submit -------------------------------------------------------------------------------
 

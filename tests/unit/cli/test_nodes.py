@@ -2,6 +2,7 @@
 
 import json
 
+import httpx
 from tests.support.api import node_list, ok, problem
 
 NODE = node_list().nodes[0]
@@ -70,3 +71,10 @@ def test_a_refusal_is_told_with_what_to_do(cli):
 def test_undrain(cli):
     cli.api.on("POST", "/nodes/node-a:undrain", ok(NODE))
     assert f"node {NODE.id} is UP" in cli("nodes", "undrain", "node-a").err
+
+
+def test_forget(cli):
+    cli.api.on("DELETE", "/nodes/node-a", httpx.Response(204))
+    result = cli("nodes", "forget", "node-a")
+    assert (result.code, result.err) == (0, "node node-a is forgotten\n")
+    assert cli.api.sent("DELETE", "/nodes/node-a")

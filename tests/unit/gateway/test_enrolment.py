@@ -12,6 +12,7 @@ from frenzy_shared.auth import Role, check_token, parse_enrolment_token, parse_t
 from frenzy_shared.bus.keys import load_or_make
 from frenzy_shared.bus.nats_permissions import BusRole
 from frenzy_shared.bus.nats_users import Identity, UsersFile
+from frenzy_shared.domain.cluster import Device
 from frenzy_shared.errors import (
     Forbidden,
     InvalidSpec,
@@ -23,6 +24,7 @@ from frenzy_shared.errors import (
 from frenzy_shared.messages.http import EnrolRequest, NodeTokenRequest
 from frenzy_shared.settings import load
 from frenzy_shared.state.memory import MemoryStore
+from frenzy_shared.state.port import Change, NodeRegistration
 
 OPERATOR = Caller(token_id="t", name="ops", role=Role.ADMIN, project="*")
 
@@ -36,6 +38,14 @@ def enrolment(tmp_path):
         users=UsersFile(tmp_path / "etc" / "nats-users.json"),
         nats_url="tls://10.0.0.5:4222",
         authority=None,
+    )
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """What makes the gateway of these tests enrol nodes."""
+    return GatewaySettings(
+        bus_users=tmp_path / "etc" / "nats-users.json", bus_public_url="tls://10.0.0.5:4222"
     )
 
 
@@ -190,3 +200,36 @@ def test_loopback_needs_no_certificate_but_never_half_a_one(monkeypatch, host):
     monkeypatch.setenv("FRENZY_HTTP_CERT", "/tmp/chain.pem")
     with pytest.raises(Misconfigured, match="go together"):
         load(GatewaySettings)
+
+
+async def test_a_revoked_node_shows_it_at_once_and_joins_again_as_good_as_new(gateway, key):
+    device = Device(id="gpu-0", kind="T4", memory_bytes=2**34)
+    registration = NodeRegistration(node="n1", boot_id="b", address="10.0.0.2", devices=(device,))
+    async with await gateway.client() as client:
+
+        async def join() -> None:
+            made = (await client.post("/api/v1/nodes:token", json={})).json()
+            body = {"token": made["token"], "node": "n1", "public_key": key}
+            assert (await client.post("/enrol", json=body)).status_code == 201
+
+        async def shown() -> tuple[str, str]:
+            (node,) = (await client.get("/api/v1/nodes")).json()["nodes"]
+            return node["state"], node["drain"]
+
+        await join()
+        await gateway.store.register_node("register", registration)
+        await gateway.store.apply("up", Change(entity="node:n1", patch={"state": "UP"}))
+        assert (await client.post("/api/v1/nodes/n1:revoke")).status_code == 204
+        assert await shown() == ("DRAINING", "its credentials were revoked by admin-token")
+        await join()
+        assert await shown() == ("UP", "")
+
+
+async def test_enrolling_again_does_not_undo_an_operators_drain(gateway):
+    await gateway.store.register_node(
+        "register", NodeRegistration(node="n1", boot_id="b", address="10.0.0.2", devices=())
+    )
+    await gateway.store.apply("d", Change(entity="node:n1", patch={"drain": "new fan"}))
+    await gateway.service.operations.readmit("n1")
+    assert (await gateway.store.node("n1")).drain == "new fan"
+    await gateway.service.operations.readmit("n2")

@@ -80,3 +80,28 @@ async def test_a_node_that_keeps_changing_is_said_so(gateway, monkeypatch):
     async with await gateway.client() as client:
         answer = await client.post("/api/v1/nodes/n1:drain", json={})
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+
+
+async def test_only_a_lost_node_that_holds_nothing_is_forgotten(gateway):
+    await node_up(gateway)
+    async with await gateway.client() as client:
+        answer = await client.delete("/api/v1/nodes/n1")
+        assert answer.status_code == 409
+        assert answer.json()["detail"] == "node n1 is UP: only a LOST node can be forgotten"
+        await gateway.store.apply("s", Change(entity="node:n1", patch={"state": "LOST"}))
+        gateway.store._tables.owners["n1/gpu-0"] = "j1#1"
+        answer = await client.delete("/api/v1/nodes/n1")
+        assert (answer.status_code, answer.json()["detail"]) == (
+            409,
+            "node n1 cannot be forgotten: n1/gpu-0 is held by j1#1",
+        )
+        gateway.store._tables.owners["n1/gpu-0"] = ""
+        assert (await client.delete("/api/v1/nodes/n1")).status_code == 204
+        assert (await client.get("/api/v1/nodes")).json()["nodes"] == []
+        assert (await client.delete("/api/v1/nodes/n1")).status_code == 404
+
+
+async def test_forgetting_is_for_administrators(gateway):
+    await node_up(gateway, state="LOST")
+    async with await gateway.client(Role.SUBMITTER) as client:
+        assert (await client.delete("/api/v1/nodes/n1")).status_code == 403

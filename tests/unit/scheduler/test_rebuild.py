@@ -7,14 +7,14 @@ from tests.support.recovery import beat_all, finish, reconcile, restore, run, sa
 from tests.support.scheduler import Bench
 from tests.support.scheduling import plan
 
-from frenzy_gateway.nodes import drain_change, undrain_change
+from frenzy_gateway.nodes import drain_change, forgetting, undrain_change
 from frenzy_shared.domain.cluster import NodeState, drain_timer
 from frenzy_shared.domain.project import DeviceQuota, Project
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.http import DrainRequest
 from frenzy_shared.messages.v1 import Phase
 from frenzy_shared.state.decisions import project_changed, token_created, token_revoked
-from frenzy_shared.state.port import TokenRecord
+from frenzy_shared.state.port import Change, TokenRecord
 
 VISION = Project(name="vision", weight=2.0, devices=DeviceQuota(limit=4), max_unfinished_jobs=9)
 
@@ -197,3 +197,34 @@ async def test_an_old_copy_keeps_the_other_plans_of_what_it_knows(bench):
     await beat_all(bench)
     assert (await reconcile(bench, apply=True)).applied
     assert len((await bench.store.plans("j1")).plans) == 2
+
+
+# -- nodes that were forgotten ------------------------------------------------------------------
+
+
+async def forget(bench: Bench, name: str) -> None:
+    lost = Change(entity=f"node:{name}", patch={"state": NodeState.LOST})
+    await bench.store.apply(f"lost:{name}", lost)
+    node = await bench.store.node(name)
+    assert (await bench.store.forget_node(f"forget:{name}", forgetting(node, "ann"))).ok
+
+
+async def test_a_forgotten_nodes_agent_that_comes_back_is_not_taken_for_a_lost_history(bench):
+    agent = await bench.node("n1")
+    await forget(bench, "n1")
+    assert (await agent.beat()).fenced
+    assert not why(bench)
+    await agent.join()
+    node = await bench.store.node("n1")
+    assert (node.state, node.epoch) == (NodeState.UP, 2)
+
+
+async def test_a_rebuilt_store_does_not_bring_a_forgotten_node_back(bench):
+    await bench.node("n1")
+    await bench.node("n2")
+    await forget(bench, "n1")
+    await bench.turn()
+    await restore(bench, None)
+    await bench.agents["n2"].beat()
+    await reconcile(bench, apply=True)
+    assert [node.id for node in (await bench.store.cluster()).nodes] == ["n2"]

@@ -28,6 +28,7 @@ def api():
     api = ScriptedApi()
     for verb in ("drain", "undrain", "confirm-dead"):
         api.on("POST", f"/nodes/n1:{verb}", ok(NODE))
+    api.on("DELETE", "/nodes/n1", httpx.Response(204))
     other = LETTER.model_copy(update={"id": 4})
     first = DeadLetterList(letters=(LETTER,), next_after=3)
     api.on("GET", "/admin/dlq", ok(first), ok(DeadLetterList(letters=(other,))))
@@ -41,6 +42,8 @@ def test_blocking(api):
         admin = client.admin
         assert admin.drain("n1", reason="fan", deadline_s=5) == NODE
         assert admin.undrain("n1") == admin.confirm_dead("n1") == NODE
+        admin.forget_node("n1")
+        assert api.sent("DELETE", "/nodes/n1")
         assert [letter.id for letter in admin.dead_letters()] == [3, 4]
         assert admin.replay_dead_letter(3) == admin.drop_dead_letter(3) == LETTER
         assert admin.reconcile(apply=True).count == 2
@@ -53,6 +56,8 @@ async def test_awaited(api):
         admin = client.admin
         assert await admin.drain("n1") == NODE
         assert await admin.undrain("n1") == await admin.confirm_dead("n1") == NODE
+        await admin.forget_node("n1")
+        assert api.sent("DELETE", "/nodes/n1")
         assert [letter.id async for letter in admin.dead_letters()] == [3, 4]
         assert await admin.replay_dead_letter(3) == await admin.drop_dead_letter(3) == LETTER
         assert (await admin.reconcile()).count == 2

@@ -100,6 +100,17 @@ def confirm_dead(node: Node, *, yes: Yes = False, url: Url = None) -> None:
         _tell(client.admin.confirm_dead(node))
 
 
+@nodes.command()
+def forget(node: Node, *, url: Url = None) -> None:
+    """Remove a node that is gone for ever from all lists. It must be LOST and hold nothing.
+
+    It may join again later. To shut it out: frenzy node revoke.
+    """
+    with Client(url) as client:
+        client.admin.forget_node(node)
+    sys.stderr.write(f"node {node} is forgotten\n")
+
+
 def _tell(node: NodeView) -> None:
     why = node.drain or node.reason
     sys.stderr.write(f"node {node.id} is {node.state}{f': {why}' if why else ''}\n")

@@ -25,6 +25,7 @@ async def create_node_token(
 async def revoke_node(node: str, service: Service, caller: ClusterAdmin) -> Response:
     """Shut a node out: its connections end at once."""
     await service.enrolment.revoke(caller, node)
+    await service.operations.shut_out(caller, node)
     return Response(status_code=204)
 
 
@@ -32,7 +33,9 @@ async def revoke_node(node: str, service: Service, caller: ClusterAdmin) -> Resp
 async def enrol_node(request: Request, response: Response, service: Service) -> http.EnrolView:
     """Admit a machine by its one-time token; its answer holds a token for blobs."""
     response.headers["Cache-Control"] = "no-store"
-    return await service.enrolment.enrol(await read_model(request, http.EnrolRequest))
+    admitted = await service.enrolment.enrol(await read_model(request, http.EnrolRequest))
+    await service.operations.readmit(admitted.node)
+    return admitted
 
 
 @public_router.get("/ca.pem", response_class=PlainTextResponse)

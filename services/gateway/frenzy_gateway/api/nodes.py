@@ -1,6 +1,6 @@
 """Nodes and their devices."""
 
-from fastapi import Request
+from fastapi import Request, Response
 
 from frenzy_gateway.api.access import ClusterAdmin, Service, Viewer, api_router
 from frenzy_gateway.api.body import json_request, read_model
@@ -34,3 +34,10 @@ async def undrain_node(node: str, service: Service, caller: ClusterAdmin) -> htt
 async def confirm_node_dead(node: str, service: Service, caller: ClusterAdmin) -> http.NodeView:
     """Say that nothing runs on a silent node: its jobs start elsewhere without waiting."""
     return await service.operations.confirm_dead(caller, node)
+
+
+@router.delete("/nodes/{node}", status_code=204)
+async def forget_node(node: str, service: Service, caller: ClusterAdmin) -> Response:
+    """Remove the record of a lost node. Its credentials, if it has any, stay: revoke them."""
+    await service.operations.forget_node(caller, node)
+    return Response(status_code=204)
