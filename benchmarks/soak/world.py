@@ -8,7 +8,7 @@ real: the services' clock is moved by hand, and the store's functions read the s
 import asyncio
 import random
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -29,6 +29,7 @@ from frenzy_marp.settings import MarpSettings
 from frenzy_scheduler.service import Scheduler
 from frenzy_shared.bus.nats import NatsBus
 from frenzy_shared.domain.job import TERMINAL, StopReason
+from frenzy_shared.errors import Unavailable
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.v1 import DesiredSet
 from frenzy_shared.state import server
@@ -73,6 +74,13 @@ class SoakAgent(ScriptedAgent):
     async def listen(self) -> None:
         """Obey pushes from now on."""
         await self.bus.subscribe(subjects.desired(self.node), self._pushed)
+
+    async def turn(self) -> None:
+        """Beat, and do what the answer says; a fenced node registers with its next turn."""
+        desired = await self.beat()
+        if desired.fenced:
+            self.epoch = 0
+        await self.follow(desired)
 
     async def follow(self, desired: DesiredSet) -> None:
         """Do what a set says, and forget what is over and was left out of a complete one."""
@@ -155,12 +163,11 @@ class World:
             scheduler._schedule,  # noqa: SLF001
             scheduler._sweep,  # noqa: SLF001
         ):
-            await action()
+            with suppress(Unavailable):  # a slow machine; every loop tries again by itself
+                await action()
         for agent in self.agents[self.turns % _BEATING :: _BEATING]:
-            desired = await agent.beat()
-            if desired.fenced:
-                agent.epoch = 0
-            await agent.follow(desired)
+            with suppress(Unavailable):
+                await agent.turn()
         await asyncio.sleep(_DELIVERY_S)
 
     async def _publish_all(self) -> None:
