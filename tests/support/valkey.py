@@ -62,6 +62,11 @@ class ValkeyProcess:
         self._wait_until_ready()
         return self
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 

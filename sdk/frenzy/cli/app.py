@@ -46,7 +46,7 @@ COMMANDS: Final = {
     "nodes": ("nodes:nodes", "List nodes and their GPUs, or take them out of service."),
     "admin": (
         "admin:admin",
-        "Put a store right whose history went backwards; record and replay scheduling cycles.",
+        "Back up, restore, put a store right; let programs follow events; dead letters; replays.",
     ),
     "simulate": (
         "simulate:simulate",

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from frenzy.cli import exits, output
-from frenzy.cli.commands import deadletters, integrations, recordings
+from frenzy.cli.commands import backups, deadletters, integrations, recordings
 from frenzy.cli.groups import group
 from frenzy.cli.options import Format, Output, Url
 from frenzy.client import Client
@@ -25,11 +25,13 @@ Dead = Annotated[
 
 @admin.callback()
 def about() -> None:
-    """Put a store right whose history went backwards; record and replay scheduling cycles."""
+    """Back up, restore, put a store right; let programs follow events; dead letters; replays."""
 
 
 admin.add_typer(integrations.integration, name="integration")
 admin.add_typer(deadletters.dlq, name="dlq")
+admin.command()(backups.backup)
+admin.command()(backups.restore)
 admin.command()(recordings.record)
 admin.command()(recordings.replay)
 
