@@ -46,8 +46,8 @@ check: setup ## Lint, types, import contracts.
 bench: setup ## Run the benchmarks and check their expected ranges.
 	@$(BIN)/python -m benchmarks
 
-chaos: setup ## Kill and freeze processes at random under load; MINUTES=60.
-	@$(BIN)/python -m tests.fault.chaos --minutes $(or $(MINUTES),60)
+chaos: setup ## Kill, freeze, cut off and fill up a whole system under load (root); MINUTES=60.
+	@$(BIN)/python -m tests.fault.chaos --minutes $(or $(MINUTES),60) --results benchmarks/chaos/results
 
 clean: ## Remove the virtual environment and everything that tools left.
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -7,6 +7,8 @@ the choices of the driver, not the interleavings of the processes.
 
 import argparse
 import contextlib
+import json
+import os
 import random
 import shutil
 import signal
@@ -15,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import redis
@@ -30,8 +32,9 @@ from tests.support.watch import Watch
 
 NODES = ("node-a", "node-b", "node-c", "node-d")
 DEVICES_PER_NODE = 6
-_JOBS_PER_MIN = 167  # without torch: 10,000 an hour
-_SETTLE_S = 600.0  # for what is unfinished when the blows end
+_JOBS_PER_MIN = {True: 168, False: 60}  # without torch; of a long run 10,000 an hour
+_SETTLE_S = 600.0  # for what is unfinished when the blows of a long run end
+_SHORT_SETTLE_S = 75.0
 _LONG_RUN_MIN = 20.0  # from here on a run counts as long: calmer, so that work gets done
 
 
@@ -45,6 +48,7 @@ class Chaos:
     load: Load
     blow_pause_s: tuple[float, float] = (0.3, 1.6)
     weather_pause_s: tuple[float, float] = (3.0, 12.0)
+    settle_s: float = _SETTLE_S
     log: Log = field(default_factory=Log)
 
     def run(self) -> None:
@@ -62,7 +66,7 @@ class Chaos:
         submitting.join()
         if self.load.error is not None:
             raise self.load.error
-        self.system.until(self._all_over, "the end of every job", _SETTLE_S)
+        self.system.until(self._all_over, "the end of every job", self.settle_s)
 
     @contextlib.contextmanager
     def _weather(self, end: float) -> Iterator[None]:
@@ -105,11 +109,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fault.chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
-    parser.add_argument("--jobs", type=int, help="without torch; default: 167 a minute")
+    parser.add_argument(
+        "--jobs", type=int, help="without torch; default: 60 a minute, 168 in a long run"
+    )
     parser.add_argument("--trained", type=int, help="with DeepSpeed; default: one in two minutes")
     parser.add_argument("--results", type=Path, help="write the report into this folder")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # clean up then too
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        parser.error("needs root and iproute2: it makes network namespaces and mounts small disks")
     print(f"seed {options.seed}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="frenzy-chaos-"))
     with Network((HEAD, *NODES)) as network, network.inside(HEAD):
@@ -120,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write(options.results, f"{options.minutes:.0f}-minutes", result)
     print(result.summary(), flush=True)
     if result.wrong:
-        print(f"logs and records are in {folder}", file=sys.stderr)
+        print(f"logs, events and records are in {folder}", file=sys.stderr)
         return 1
     shutil.rmtree(folder)
     return 0
@@ -139,13 +147,16 @@ def _run(system: Installed, options: argparse.Namespace) -> Result:
     result.figures |= {"seed": options.seed, "seconds": chaos.seconds}
     with_system(result, system, watch)
     result.violations += [f"I6: after the end there is {line}" for line in system.leave()]
+    if result.wrong:
+        with (system.folder / "events.jsonl").open("w") as file:
+            file.writelines(f"{json.dumps(asdict(event))}\n" for event in history.events)
     return result
 
 
 def _large(system: Installed, options: argparse.Namespace) -> Chaos:
     minutes, long = options.minutes, options.minutes >= _LONG_RUN_MIN
     trained = options.trained if options.trained is not None else max(1, round(minutes / 2))
-    plain = options.jobs if options.jobs is not None else round(minutes * _JOBS_PER_MIN)
+    plain = options.jobs if options.jobs is not None else round(minutes * _JOBS_PER_MIN[long])
     load = Load(
         system=system,
         choice=random.Random(options.seed),
@@ -154,6 +165,7 @@ def _large(system: Installed, options: argparse.Namespace) -> Chaos:
         seconds=minutes * 60,
         most_ranks=8,
         ends=True,
+        most_unfinished=150 if long else 50,
         trained=trained,
         data=system.upload(_text(system.folder / "text")),
     )
@@ -164,6 +176,7 @@ def _large(system: Installed, options: argparse.Namespace) -> Chaos:
         load=load,
         blow_pause_s=(2.0, 12.0) if long else (0.5, 4.0),
         weather_pause_s=(5.0, 40.0) if long else (3.0, 12.0),
+        settle_s=_SETTLE_S if long else _SHORT_SETTLE_S,
     )
 
 

@@ -69,6 +69,7 @@ def with_system(result: Result, system: Installed, watch: Watch) -> Result:
     result.violations += system.complaints()
     result.figures |= {
         "flat": watch.flat(),
+        "kept_per_job": watch.per_job(),
         "samples": _series(watch),
         "kept": [asdict(kept) for kept in _thin(watch.kept)],
     }
@@ -234,15 +235,21 @@ def _flat(data: dict[str, Any]) -> list[str]:
 
 def _kept(data: dict[str, Any]) -> list[str]:
     rows = [
-        f"| {k['at_s']:.0f} s | {k['jobs']} | {k['store_keys']} "
+        f"| {k['at_s']:.0f} s | {k['machine_load']} | {k['jobs']} | {k['store_keys']} "
         f"| {format_bytes(k['store_memory_bytes'])} | {format_bytes(k['store_disk_bytes'])} "
         f"| {format_bytes(k['streams_disk_bytes'])} |"
         for k in data["kept"][:: max(1, len(data["kept"]) // 12)]
     ]
     return [
         "## What the servers keep",
-        "| time | jobs | keys | store's memory | store's disk | streams |",
-        "|---|---|---|---|---|---|",
+        *(
+            f"- {name.replace('_', ' ')} for each job of the first and the second half: "
+            f"{before} and {after}"
+            for name, (before, after) in data["kept_per_job"].items()
+        ),
+        "",
+        "| time | load of the machine | jobs | keys | store's memory | store's disk | streams |",
+        "|---|---|---|---|---|---|---|",
         *rows,
         "",
     ]

@@ -14,6 +14,7 @@ from tests.support.installed import Installed
 
 from frenzy_shared.units import MIB
 
+_SERVERS = frozenset({"nats", "valkey"})
 # Growth that counts as none: noise of allocators and of processes that were just started.
 _FLAT_RATIO = 1.15
 _FLAT_SLACK = {"rss_bytes": 8 * MIB, "descriptors": 10, "threads": 4}
@@ -35,6 +36,7 @@ class Kept:
     """What the servers kept at one moment, and how many jobs had been accepted by then."""
 
     at_s: float
+    machine_load: float
     jobs: int
     store_keys: int
     store_memory_bytes: int
@@ -64,13 +66,17 @@ class Watch:
         self._thread.join()
 
     def flat(self) -> dict[str, dict[str, object]]:
-        """Compare each service's peaks in the second and in the last quarter of the run."""
+        """Compare each kind of service's peaks in the second and in the last quarter of the run.
+
+        The servers are not among them: they keep what jobs leave, see ``per_job``.
+        """
         end = self.samples[-1].at_s
-        by_name: dict[str, list[Sample]] = defaultdict(list)
+        by_kind: dict[str, list[Sample]] = defaultdict(list)
         for sample in self.samples:
-            by_name[sample.name].append(sample)
+            if sample.name not in _SERVERS:
+                by_kind[sample.name.partition("-")[0]].append(sample)
         found = {}
-        for name, samples in sorted(by_name.items()):
+        for kind, samples in sorted(by_kind.items()):
             early = [s for s in samples if 0.25 * end <= s.at_s < 0.5 * end]
             late = [s for s in samples if s.at_s >= 0.75 * end]
             peaks = {what: (_peak(early, what), _peak(late, what)) for what in _FLAT_SLACK}
@@ -79,8 +85,21 @@ class Watch:
                 for what, (before, after) in peaks.items()
                 if after > before * _FLAT_RATIO + _FLAT_SLACK[what]
             ]
-            found[name] = {**peaks, "grown": grown, "verdict": "not flat" if grown else "flat"}
+            found[kind] = {**peaks, "grown": grown, "verdict": "not flat" if grown else "flat"}
         return found
+
+    def per_job(self) -> dict[str, tuple[float, ...]]:
+        """Return what the servers kept for each job of the first and of the second half."""
+        first, middle, last = self.kept[0], self.kept[len(self.kept) // 2], self.kept[-1]
+        names = ("store_keys", "store_memory_bytes", "streams_disk_bytes")
+        halves = ((first, middle), (middle, last))
+        return {
+            name: tuple(
+                round((getattr(b, name) - getattr(a, name)) / max(1, b.jobs - a.jobs), 1)
+                for a, b in halves
+            )
+            for name in names
+        }
 
     def _watch(self) -> None:
         while not self._ending.wait(self.every_s):
@@ -96,6 +115,7 @@ class Watch:
         with redis.Redis.from_url(self.system.store_url, socket_timeout=2) as store:
             return Kept(
                 at_s=at_s,
+                machine_load=round(os.getloadavg()[0], 1),
                 jobs=store.zcard("{frenzy}:jobs"),
                 store_keys=store.dbsize(),
                 store_memory_bytes=store.info("memory")["used_memory"],
