@@ -4,6 +4,8 @@ import json
 import random
 import tomllib
 from contextlib import contextmanager
+from itertools import pairwise
+from typing import NamedTuple
 
 import httpx
 import yaml
@@ -65,22 +67,31 @@ def submit(home, name, *, kinds, **more):
     return home.run("submit", "-f", str(path), "-y", "-d", "-o", "name").stdout.strip()
 
 
+class Step(NamedTuple):
+    """One step that a rank 0 reported."""
+
+    attempt: int
+    step: int
+    time_ms: int
+    loss: float
+
+
 def steps(home, job):
-    """Return (attempt, step, time_ms) of every step that rank 0 reported, from the nodes' files."""
+    """Return every step of a job, from the nodes' files."""
     found = []
-    for path in home.root.glob(f"**/attempts/{job}.*/ranks/0/report.jsonl"):
+    for path in home.root.glob(f"nodes/*/attempts/{job}.*/ranks/0/report.jsonl"):
         attempt = int(path.parents[2].name.rpartition(".")[2])
         for line in path.read_text().splitlines():
             entry = json.loads(line)
             if entry["kind"] == "step":
-                found.append((attempt, entry["step"], entry["time_ms"]))
+                found.append(Step(attempt, entry["step"], entry["time_ms"], entry["loss"]))
     return sorted(found)
 
 
 def gaps(home, job):
     """Return the seconds from the last step of each attempt to the first one of the next."""
     by_attempt = {}
-    for attempt, _, time_ms in steps(home, job):
-        by_attempt.setdefault(attempt, []).append(time_ms)
+    for step in steps(home, job):
+        by_attempt.setdefault(step.attempt, []).append(step.time_ms)
     times = [by_attempt[attempt] for attempt in sorted(by_attempt)]
-    return [(after[0] - before[-1]) / 1000 for before, after in zip(times, times[1:], strict=False)]
+    return [(after[0] - before[-1]) / 1000 for before, after in pairwise(times)]

@@ -221,6 +221,28 @@ class Machine(RuleBasedStateMachine):
             f"job:{self.pick(PLACED, index)}", expect_attempt=attempt, patch={"last_step": step}
         )
 
+    @rule(index=small, gang=gangs)
+    def get_ready(self, index: int, gang: list[tuple[str, str]]) -> None:
+        """A running job's next attempt claims devices beside it, or takes over."""
+        job = self.pick(frozenset({"RUNNING"}), index)
+        record = self.job(job)
+        attempt = record.attempt + 1 if record else 2
+        self.apply(
+            f"job:{job}",
+            allowed_from=frozenset({"RUNNING"}),
+            patch={"message": "moving"},
+            claims=self.claims(gang),
+            claim_attempt=attempt,
+        )
+
+    @rule(index=small)
+    def take_over(self, index: int) -> None:
+        job = self.pick(STOPPING, index)
+        record = self.job(job)
+        attempt = record.attempt + 1 if record else 2
+        patch = {"state": "STARTING", "attempt": attempt}
+        self.apply(f"job:{job}", allowed_from=STOPPING, patch=patch)
+
     @rule(index=small, reason=st.sampled_from(("Completed", "ByUser", "NodeLost")))
     def stop(self, index: int, reason: str) -> None:
         self.stop_job(self.pick(PLACED, index), reason)
@@ -259,9 +281,12 @@ class Machine(RuleBasedStateMachine):
 
     def releases(self, job: str, to: str) -> list[Release]:
         record = self.job(job)
-        token = f"{job}#{record.attempt if record else 1}"
-        held = self.held(job)
-        return [Release(node=node, device=device, token=token, to=to) for node, device in held]
+        attempt = record.attempt if record else 1
+        return [
+            Release(node=node, device=device, token=f"{job}#{number}", to=to)
+            for node, device in self.held(job)
+            for number in (attempt, attempt + 1)
+        ]
 
     @rule(index=small)
     def cancel(self, index: int) -> None:

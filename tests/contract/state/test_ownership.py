@@ -160,3 +160,35 @@ async def test_releases_of_unknown_devices_are_left_alone(store):
     given = [release("j1", 1, "nowhere", "gpu-0"), Release(node="nowhere", device="x", token="")]
     assert (await store.apply("op", Change(entity="job:j1", releases=given))).ok
     assert (await store.cluster()).owners == {}
+
+
+async def test_a_successor_claims_devices_beside_the_attempt_that_runs(store):
+    await placed(store, devices=1)
+    other = await up(store, "n2", 1)
+    await move(store, "j1", "RUNNING")
+    beside = Change(
+        entity="job:j1",
+        patch={"message": "moving"},
+        claims=[Claim(node="n2", device="gpu-0", epoch=other)],
+        claim_attempt=2,
+    )
+    assert (await store.apply("beside", beside)).ok
+    assert (await store.cluster()).owners == {"n1/gpu-0": "j1#1", "n2/gpu-0": "j1#2"}
+    record = await store.job("j1")
+    assert (record.attempt, record.owned_devices) == (1, 2)
+
+    await move(store, "j1", "STOPPING")
+    gone = Change(entity="job:j1", releases=[release("j1", 1, "n1", "gpu-0")])
+    await store.apply("gone", gone)
+    early = await move(store, "j1", "QUEUED")
+    assert early.detail == "QUEUED while 1 devices are owned"
+    assert (await move(store, "j1", "STARTING", attempt=2)).ok
+
+
+async def test_a_successors_devices_are_free_or_it_gets_none(store):
+    epoch = await placed(store, devices=2)
+    await move(store, "j1", "RUNNING")
+    claims = [Claim(node="n1", device="gpu-1", epoch=epoch)]
+    change = Change(entity="job:j1", patch={"message": "m"}, claims=claims, claim_attempt=2)
+    result = await store.apply("beside", change)
+    assert (result.status, result.detail) == (Status.TAKEN, "n1/gpu-1 is held by j1#1")

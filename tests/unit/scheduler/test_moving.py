@@ -1,12 +1,13 @@
 """A job that is to move trains on until its next attempt is ready: the whole service."""
 
 import pytest
-from tests.support.scheduler import Bench, cancel_job
+from tests.support.recovery import beat_all, reconcile, restore
+from tests.support.scheduler import Bench, cancel_job, make_scheduler
 from tests.support.simulation import a_plan
 
 from frenzy_shared.domain.job import JobState, RankOutcome, StopReason
 from frenzy_shared.messages.v1 import AttemptPhase, EvidenceKind, Phase
-from frenzy_shared.state.port import Change
+from frenzy_shared.state.port import Change, Timer
 
 SLOW = a_plan("slow", "t4", 1, 4.0)
 FAST = a_plan("fast", "rtx", 2, 1.0)
@@ -223,6 +224,54 @@ async def test_a_checkpoint_of_another_plan_than_expected_is_not_gone_on_from(be
     record = await bench.job("job")
     assert record.state is JobState.STOPPING
     assert "made under ZeRO-2 on 9 ranks" in record.successor.dropped
+
+
+async def test_a_store_that_is_rebuilt_knows_the_next_attempt_and_what_it_holds(bench):
+    await bench.obey_all()
+    await bench.turn()
+    before, held = await bench.job("job"), await owners(bench)
+    await restore(bench, None)
+    await beat_all(bench)
+    assert (await reconcile(bench, apply=True)).applied
+    assert await bench.job("job") == before
+    assert await owners(bench) == held
+    assert "warm:job:2" in bench.store._tables.timers
+    await beat_all(bench)
+    await get_ready(bench)
+    await save_and_go(bench, "job")
+    record = await bench.job("job")
+    assert (record.attempt, record.retries, record.successor) == (2, 0, None)
+
+
+async def test_the_next_leader_goes_on_with_a_move(bench):
+    await bench.obey_all()
+    await bench.turn()
+    await bench.scheduler.leadership.resign()
+    other = make_scheduler(
+        bench.store, bench.bus, bench.clock, instance="s2", policy="frenzy", min_run_factor=0
+    )
+    bench.clock.advance(5)
+    await other._lead()
+    assert other.leadership.held
+    await other._schedule()
+    record = await bench.job("job")
+    assert (record.state, record.successor.attempt, record.successor.dropped) == ("RUNNING", 2, "")
+
+
+async def test_a_drained_node_gives_up_who_gets_ready_there(bench):
+    await bench.obey_all()
+    await bench.turn()
+    node = await bench.store.node("fast")
+    drained = Change(
+        entity="node:fast",
+        expect_version=node.version,
+        patch={"state": "DRAINING", "drain": "repair", "reason": "repair"},
+        set_timers=[Timer(id="drain:fast:0", after_s=1)],
+    )
+    assert (await bench.store.apply("drain", drained)).ok
+    await bench.pass_time(3, beating=("slow", "fast"))
+    record = await bench.job("job")
+    assert (record.state, record.successor.dropped) == ("RUNNING", "fast is drained: repair")
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,7 @@ class _Books:
     jobs: dict[JobId, JobRecord]
     owners: dict[str, str]
     leftovers: list[Held] = field(default_factory=list[Held])
+    held_back: set[JobId] = field(default_factory=set[JobId])
 
 
 def repairs(
@@ -269,7 +270,11 @@ def _account_for(books: _Books, held: Held, limits: Limits) -> None:
         if not books.owners.get(key):
             books.owners[key] = token
     if record is not None and record.state not in TERMINAL and held.attempt >= record.attempt:
-        books.jobs[held.job] = _held_back(record, held, limits)
+        held_back = _held_back(record, held, limits)
+        if held.job in books.held_back:  # for two attempts that nobody remembers: one change
+            held_back = replace(held_back, version=record.version)
+        books.held_back.add(held.job)
+        books.jobs[held.job] = held_back
         for one in _attempts(record):
             _release(books, one)
 
