@@ -37,6 +37,12 @@ class Metrics:
             "Methods and kinds whose recent peaks were outside the predicted bands",
             registry=registry,
         )
+        self._lag = Gauge(
+            "frenzy_consumer_lag",
+            "Messages that no replica has handled yet",
+            ["durable"],
+            registry=registry,
+        )
 
     def learned(self, run: Run) -> None:
         """Note how far off the predictions that an attempt ran with were."""
@@ -57,3 +63,7 @@ class Metrics:
         """Note one job planned; ``outcome`` is "feasible", "infeasible" or an error's code."""
         self._plan_s.observe(seconds)
         self._answers.labels(outcome=outcome).inc()
+
+    def lagged(self, durable: str, messages: int) -> None:
+        """Show how much a durable has before it."""
+        self._lag.labels(durable=durable).set(messages)

@@ -45,6 +45,9 @@ class Metrics:
         self._node_up = _gauge(registry, "frenzy_node_up", "1 when a node can get work", "node")
         self._idle = _gauge(registry, "frenzy_idle_devices", "Devices without an owner", "kind")
         self._lag = Gauge("frenzy_outbox_lag", "Messages not yet published", registry=registry)
+        self._waiting = _gauge(
+            registry, "frenzy_consumer_lag", "Messages that no replica has handled yet", "durable"
+        )
         self._leader = Gauge("frenzy_scheduler_leader", "1 on the leader", registry=registry)
         self._safe_mode = Gauge(
             "frenzy_safe_mode", "1 while the store's history is wrong", registry=registry
@@ -99,6 +102,10 @@ class Metrics:
         for state, count in states.items():
             self._jobs.labels(state=state).set(count)
         self._lag.set(outbox_lag)
+
+    def lagged(self, durable: str, messages: int) -> None:
+        """Show how much a durable has before it."""
+        self._waiting.labels(durable=durable).set(messages)
 
     def saw(self, cluster: ClusterSnapshot) -> None:
         """Show nodes and idle devices."""

@@ -63,6 +63,10 @@ _CYCLE_SHARE: Final = 0.5  # of the time: with a long queue, heartbeats and evid
 _REPORT_S: Final = 5.0
 _ACCOUNT_S: Final = 30.0
 _QUEUE: Final = "scheduler"
+_DURABLES: Final = (
+    (subjects.EVENTS_STREAM, subjects.WAKE_DURABLE),
+    (subjects.EVIDENCE_STREAM, subjects.EVIDENCE_DURABLE),
+)
 
 
 @dataclass(kw_only=True)
@@ -375,6 +379,10 @@ class Scheduler:
         if self.leadership.held:
             health = await self.store.health()
             self._metrics.counted(await self.store.counts(), health.outbox_lag)
+            for stream, durable in _DURABLES:
+                state = await self.bus.durable_state(stream, durable)
+                if state is not None:
+                    self._metrics.lagged(durable, state.pending + state.unacknowledged)
 
     async def _keep_account(self) -> None:
         if self._in_charge:

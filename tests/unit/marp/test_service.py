@@ -8,7 +8,7 @@ import frenzy_marp.service
 from frenzy_marp.service import Marp
 from frenzy_marp.settings import MarpSettings
 from frenzy_shared.bus.memory import MemoryBus
-from frenzy_shared.bus.port import Message, Poison
+from frenzy_shared.bus.port import DurableState, Message, Poison
 from frenzy_shared.domain.cluster import Device
 from frenzy_shared.domain.job import JobState
 from frenzy_shared.messages import subjects
@@ -20,6 +20,7 @@ from frenzy_shared.state.port import Change, NodeRegistration
 from frenzy_shared.telemetry import configure
 
 SPEC = {"model": "gpt2-tiny", "data": "node:/text", "global_batch_size": 4}
+ON_DEVICES = {"resources": {"offload": "none"}}
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ async def test_the_same_event_twice_changes_nothing(world):
 
 async def test_a_job_that_can_never_fit_fails_with_numbers(world):
     await world.node(mib=4)
-    await world.submit("a")
+    await world.submit("a", spec=ON_DEVICES)
     await world.handle_events()
     record = await world.store.job("a")
     assert (record.state, record.reason) == (JobState.FAILED, "NoFeasiblePlan")
@@ -106,7 +107,7 @@ async def test_a_job_that_can_never_fit_fails_with_numbers(world):
 
 async def test_force_queue_waits_for_better_nodes(world):
     await world.node(mib=4)
-    await world.submit("a", force_queue=True)
+    await world.submit("a", force_queue=True, spec=ON_DEVICES)
     await world.handle_events()
     assert (await world.store.job("a")).state is JobState.QUEUED
     assert not (await world.store.plans("a")).feasible
@@ -154,10 +155,10 @@ async def test_a_project_with_one_job_does_not_wait_for_one_with_many(world, mon
     monkeypatch.setattr(frenzy_marp.service, "_CATCH_UP_S", 5.0)  # of a clock that stands still
     planned, plan = [], world.marp._plan_submitted
 
-    async def planning(record):
+    async def planning(record, present):
         planned.append(record.id)
         world.marp.clock.advance(1.0)
-        await plan(record)
+        await plan(record, present)
 
     monkeypatch.setattr(world.marp, "_plan_submitted", planning)
     await world.marp.catch_up()
@@ -177,7 +178,7 @@ async def test_who_was_planned_meanwhile_is_not_planned_again(world, monkeypatch
     async def as_before(_states):
         return waiting
 
-    async def never(_record):
+    async def never(*_):
         raise AssertionError
 
     monkeypatch.setattr(world.store, "jobs_in", as_before)
@@ -360,3 +361,14 @@ async def test_a_question_that_breaks_the_planner_is_answered(world, monkeypatch
     monkeypatch.setattr(frenzy_marp.service, "plan_job", broken)
     reply = await ask(world, PlanRequest(spec=parse_spec(SPEC)).encode())
     assert (reply.plans, reply.error_code) == (None, "internal")
+
+
+async def test_what_is_before_the_durable_is_shown(world, monkeypatch):
+    async def state(_stream, _durable):
+        return DurableState(pending=3, unacknowledged=1, pulling=True)
+
+    await world.marp._report()  # of a bus without such a durable: nothing
+    monkeypatch.setattr(world.bus, "durable_state", state)
+    await world.marp._report()
+    value = world.marp.telemetry.registry.get_sample_value
+    assert value("frenzy_consumer_lag", {"durable": "marp"}) == 4

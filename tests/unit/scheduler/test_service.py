@@ -8,6 +8,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from tests.support.scheduler import Bench, cancel_job, message, plan_job
 from tests.support.scheduling import plan
 
+from frenzy_shared.bus.port import DurableState
 from frenzy_shared.domain.cluster import kinds_digest, summarize_kinds
 from frenzy_shared.domain.job import JobState, StopReason
 from frenzy_shared.domain.plan import PlanSet
@@ -337,6 +338,17 @@ async def test_evidence_counts_after_its_stream_was_made_again(bench):
         )
         await bench.scheduler._incoming.evidence(message(prepared, sequence=1))
     assert [await bench.state(job) for job in ("j1", "j2")] == ["STARTING", "STARTING"]
+
+
+async def test_metrics_show_what_is_before_the_durables(bench, monkeypatch):
+    async def state(_stream, durable):
+        return DurableState(pending=len(durable), unacknowledged=1, pulling=True)
+
+    monkeypatch.setattr(bench.bus, "durable_state", state)
+    await bench.turn()
+    value = bench.scheduler.telemetry.registry.get_sample_value
+    assert value("frenzy_consumer_lag", {"durable": "scheduler"}) == 10
+    assert value("frenzy_consumer_lag", {"durable": "controller"}) == 11
 
 
 async def test_metrics_count_states_reasons_and_nodes(bench):
