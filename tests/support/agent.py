@@ -223,6 +223,7 @@ class Controller:
         self.answering = True
         self.fenced = False
         self.heartbeats = []
+        self.over = {}
 
     async def start(self):
         await self.bus.serve("frenzy.v1.hb.*", self._answer)
@@ -293,7 +294,11 @@ class Controller:
             self.epochs[node] = self.epochs.get(node, 0) + 1
         orders = tuple(self.orders.get(node, {}).values())
         return DesiredSet(
-            node=node, epoch=self.epochs[node], fenced=self.fenced, attempts=orders
+            node=node,
+            epoch=self.epochs[node],
+            fenced=self.fenced,
+            attempts=orders,
+            over={job: self.over[job] for job in heartbeat.checkpoints if job in self.over},
         ).encode()
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
+from frenzy_orchestrator.adapters.checkpoints import OldCheckpoints
 from frenzy_orchestrator.adapters.devices.emulated import EmulatedDevices
 from frenzy_orchestrator.adapters.devices.nvml import NvmlDevices
 from frenzy_orchestrator.adapters.devices.port import DeviceInventory
@@ -71,7 +72,7 @@ async def run(settings: OrchestratorSettings, programs: Programs = PROGRAMS) -> 
         await bus.verify_streams()
         agent = assemble(settings, bus, telemetry, programs)
         serve_metrics(telemetry, settings)
-        await run_until_stopped(agent.heartbeats, agent.evidence)
+        await run_until_stopped(agent.heartbeats, agent.evidence, agent.collection)
 
 
 def assemble(
@@ -136,6 +137,9 @@ def assemble(
             keep_attempts=settings.keep_attempts,
         ),
         metrics=AgentMetrics(settings.node, telemetry.registry),
+        old_checkpoints=OldCheckpoints(
+            root=settings.checkpoints, keep_s=settings.keep_checkpoints_s, clock=clock
+        ),
         changed=changed,
     )
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from frenzy_orchestrator.adapters.checkpoints import OldCheckpoints
 from frenzy_orchestrator.adapters.devices.port import DeviceInventory
 from frenzy_orchestrator.adapters.evidence import EvidenceLedger
 from frenzy_orchestrator.adapters.threads import in_own_thread
@@ -31,12 +32,13 @@ from frenzy_shared.runtime import every
 log = logging.getLogger(__name__)
 
 _GIVE_WAY_S: Final = 5.0  # beyond the grace, for what was stopped to be gone
+_COLLECT_S: Final = 60.0
 _PUBLISH_S: Final = 1.0  # evidence that could not be published is tried again after this
 
 
 @dataclass(slots=True, kw_only=True)
 class Agent:
-    """The agent of one node. Loops: ``heartbeats`` and ``evidence``; both end with ``stop``."""
+    """The agent of one node. Its loops are public and end with ``stop``."""
 
     node: str
     address: str
@@ -49,6 +51,7 @@ class Agent:
     inventory: DeviceInventory
     roster: Roster
     metrics: AgentMetrics
+    old_checkpoints: OldCheckpoints
     changed: asyncio.Event  # set when there is evidence to publish
     labels: tuple[tuple[str, str], ...] = ()
     host_memory_bytes: int = 0
@@ -77,6 +80,10 @@ class Agent:
         """Publish evidence as it comes, oldest first, until ``stop``."""
         await every(_PUBLISH_S, stop, self._publish, wake=self.changed)
 
+    async def collection(self, stop: asyncio.Event) -> None:
+        """Remove checkpoints of jobs that ended long ago, until ``stop``."""
+        await every(_COLLECT_S, stop, self.old_checkpoints.work)
+
     async def _beat(self) -> None:
         heartbeat = await self._heartbeat()
         sent_at = self.clock.monotonic()
@@ -94,6 +101,7 @@ class Agent:
         self.metrics.answered(self.clock.monotonic() - sent_at)
         asked = {AttemptKey(job=a.job, attempt=a.attempt) for a in heartbeat.attempts}
         self._apply(desired, asked if desired.complete else set())
+        self.old_checkpoints.hear(heartbeat.checkpoints, desired.over)
 
     async def _heartbeat(self) -> Heartbeat:
         # Whatever keeps the event loop's pool busy, heartbeats go on.
@@ -108,6 +116,7 @@ class Agent:
             attempts=self.roster.held(),
             labels=self.labels,
             host_memory_bytes=self.host_memory_bytes,
+            checkpoints=self.old_checkpoints.asking,
         )
 
     def _look(self) -> tuple[tuple[Device, ...], Mapping[str, int]]:

@@ -51,6 +51,8 @@ class OrchestratorSettings(TimingSettings):
     """A rank's output beyond this stops the job."""
     keep_attempts: Annotated[int, Field(ge=0, le=10_000)] = 20
     """Folders of ended attempts that stay."""
+    keep_checkpoints_s: Annotated[float, Field(ge=0)] = 30 * 86_400.0
+    """Checkpoints of ended jobs stay so long, exported models for ever; 0: both for ever."""
     peer_grace_s: Seconds = 10.0
     """Between the first failed rank and SIGKILL for its peers."""
     job_users: str = ""

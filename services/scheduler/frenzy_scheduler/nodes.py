@@ -23,7 +23,7 @@ from frenzy_shared.domain.cluster import (
     owner_token,
 )
 from frenzy_shared.domain.ids import JobId, NodeId
-from frenzy_shared.domain.job import PLACED, JobRecord, JobState
+from frenzy_shared.domain.job import PLACED, TERMINAL, JobRecord, JobState
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.codec import to_json
 from frenzy_shared.messages.v1 import AttemptPhase, DesiredSet, Heartbeat
@@ -39,6 +39,7 @@ from frenzy_shared.state.port import (
 log = logging.getLogger(__name__)
 
 _AWAY: Final = frozenset({NodeState.JOINING, NodeState.SUSPECT, NodeState.LOST})
+_MOST_ASKED: Final = 64  # jobs in one heartbeat
 _MEMORY_DRIFT: Final = 0.01  # of a device's memory: smaller changes are noise of other processes
 
 Attempt = tuple[str, int]
@@ -82,7 +83,17 @@ class Nodes:
             await self._update(node, {"devices": devices}, "changed")
         records = await self.store.jobs_in(PLACED)
         await self._look_for_forgotten(node, heartbeat, records)
-        return await self.desired.complete(node, records, heartbeat.attempts)
+        desired = await self.desired.complete(node, records, heartbeat.attempts)
+        return desired.model_copy(update={"over": await self._over(heartbeat.checkpoints)})
+
+    async def _over(self, asked: tuple[str, ...]) -> dict[str, int]:
+        """Say of jobs when they ended; one that has not can go on from its checkpoints."""
+        known = {job: await self.store.job(JobId(job)) for job in asked[:_MOST_ASKED]}
+        return {
+            job: 0 if record is None else record.finished_ms or record.updated_ms
+            for job, record in known.items()
+            if record is None or record.state in TERMINAL
+        }
 
     async def _keep(self, heartbeat: Heartbeat) -> DesiredSet:
         """Let a node go on with what it runs, and note it: the store is in SAFE MODE."""

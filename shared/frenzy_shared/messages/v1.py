@@ -49,7 +49,10 @@ class HeldAttempt(Wire):
 
 
 class Heartbeat(Wire):
-    """A node's full inventory, every few seconds. ``epoch`` 0 asks for registration."""
+    """A node's full inventory, every few seconds. ``epoch`` 0 asks for registration.
+
+    ``checkpoints`` are some of the jobs whose checkpoints lie here, to learn which are over.
+    """
 
     node: Name
     epoch: Annotated[int, Field(ge=0)]
@@ -59,6 +62,7 @@ class Heartbeat(Wire):
     attempts: tuple[HeldAttempt, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     host_memory_bytes: Annotated[int, Field(ge=0)] = 0  # 0: unknown
+    checkpoints: tuple[Name, ...] = ()
 
 
 class RankAssignment(Wire):
@@ -103,7 +107,8 @@ class DesiredSet(Wire):
     """Everything a node must run or stop. What it holds and is not listed, it must stop.
 
     ``fenced``: the sender's epoch is not the present one; it must register again (its own
-    restart) or exit (another agent has its identity).
+    restart) or exit (another agent has its identity). ``over`` says of the jobs that a heartbeat
+    asked about when they ended, 0 for one that nobody knows; those that are not over are left out.
     """
 
     node: Name
@@ -111,6 +116,7 @@ class DesiredSet(Wire):
     fenced: bool = False
     complete: bool = True  # False for a push that lists only some attempts
     attempts: tuple[DesiredAttempt, ...] = ()
+    over: dict[Name, int] = Field(default_factory=dict)
 
 
 # -- evidence ---------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ FREE_FORM = {
     "labels",
     "node_labels",
     "values",
+    "over",
     "kinds",
     "env",
     "secrets",

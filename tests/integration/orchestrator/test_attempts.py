@@ -1,5 +1,6 @@
 """An attempt's life with a scripted control plane and real processes."""
 
+import asyncio
 import json
 import os
 
@@ -7,7 +8,7 @@ from prometheus_client import generate_latest
 from tests.support.agent import NASTY, eventually, order
 
 from frenzy_orchestrator import attempt as attempt_module
-from frenzy_orchestrator import roster
+from frenzy_orchestrator import roster, service
 from frenzy_orchestrator.adapters import preparation, processes
 from frenzy_orchestrator.shim import procfs
 from frenzy_shared.domain.job import StopReason
@@ -326,3 +327,20 @@ async def test_an_old_push_is_ignored(cluster):
     beats = len(cluster.control.heartbeats)
     await eventually(lambda: len(cluster.control.heartbeats) > beats + 1)
     assert cluster.control.evidence() == []
+
+
+async def test_checkpoints_of_a_job_that_ended_long_ago_are_removed(cluster, monkeypatch):
+    monkeypatch.setattr(service, "_COLLECT_S", 0.05)
+    agent = await cluster.agent(keep_checkpoints_s=1)
+    ended, waiting = "1" * 26, "2" * 26
+    for job in (ended, waiting):
+        (agent.settings.checkpoints / job / "step-5").mkdir(parents=True)
+    (agent.settings.checkpoints / ended / "model").mkdir()
+    cluster.control.over = {ended: 1}
+    collecting = asyncio.ensure_future(agent.agent.collection(agent.stop))
+    agent.tasks.append(collecting)
+    await eventually(lambda: not (agent.settings.checkpoints / ended / "step-5").exists())
+    assert (agent.settings.checkpoints / ended / "model").exists()
+    asked = {job for beat in cluster.control.heartbeats for job in beat.checkpoints}
+    assert asked == {ended, waiting}
+    assert (agent.settings.checkpoints / waiting / "step-5").exists()

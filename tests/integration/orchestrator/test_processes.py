@@ -64,7 +64,7 @@ class NatsController(Controller):
     def __init__(self, bus):
         self.bus = bus
         self.orders, self.epochs, self.heartbeats = {}, {}, []
-        self.answering, self.fenced = True, False
+        self.answering, self.fenced, self.over = True, False, {}
         self._evidence, self._lines = [], []
 
     async def start(self):

@@ -3,13 +3,21 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.support.scheduler import Bench, ScriptedAgent, cancel_job, make_scheduler
+from tests.support.scheduler import (
+    Bench,
+    ScriptedAgent,
+    cancel_job,
+    make_scheduler,
+    submit_job,
+)
 from tests.support.scheduling import plan
 
 from frenzy_shared.domain.cluster import NodeState
 from frenzy_shared.domain.job import JobState, StopReason
 from frenzy_shared.errors import Unavailable
-from frenzy_shared.messages.v1 import AttemptPhase, EvidenceKind, Phase
+from frenzy_shared.messages import subjects
+from frenzy_shared.messages.v1 import AttemptPhase, DesiredSet, EvidenceKind, Heartbeat, Phase
+from frenzy_shared.state.port import Change
 
 
 @pytest.fixture
@@ -256,3 +264,22 @@ async def test_evidence_of_exit_survives_a_node_that_goes_silent(bench):
     await agent.say(EvidenceKind.CLEAN, "j1")
     await bench.quiet()
     assert await bench.free_devices() == 1
+
+
+async def test_a_heartbeat_learns_which_of_its_jobs_are_over(bench):
+    agent = await bench.node("n1")
+    for job in ("running", "failed", "waiting"):
+        await submit_job(bench.store, job)
+    for job, state in (("running", JobState.RUNNING), ("failed", JobState.FAILED)):
+        patch = {"state": state, "finished_ms": 4711 if state is JobState.FAILED else None}
+        await bench.store.apply(f"is:{job}", Change(entity=f"job:{job}", patch=patch))
+    asked = Heartbeat(
+        node="n1",
+        epoch=agent.epoch,
+        boot_id=agent.boot_id,
+        address="127.0.1.1",
+        devices=agent.devices,
+        checkpoints=("running", "failed", "waiting", "nobody"),
+    )
+    reply = await bench.bus.request(subjects.heartbeat("n1"), asked.encode(), timeout_s=5)
+    assert DesiredSet.decode(reply).over == {"failed": 4711, "nobody": 0}
