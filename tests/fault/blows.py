@@ -13,7 +13,7 @@ from tests.support.installed import HEAD, SUPERVISOR, Installed
 SERVERS = ("nats", "valkey")
 POINTS = (*points.CONTROL, *points.AGENT, *points.SHIM, *points.CANCEL)
 # Kinds of blows, and how often each is chosen beside the others.
-_BLOWS = {"kill": 6, "freeze": 4, "point": 3, "several": 2, "server": 2, "shim": 1}
+_BLOWS = {"kill": 6, "freeze": 4, "point": 3, "several": 2, "server": 2, "shim": 1, "rank": 1}
 _SUPERVISOR = {"supervisor": 1, "everything": 0.3}
 # Beyond the nodes' own limit and its margin. A node is lost and comes back; without schedulers
 # every node ends its ranks by itself.
@@ -73,14 +73,22 @@ class Striker:
                 if shims := self.system.shims():
                     self.log.note("kill", "shim")
                     self.system.send_to(self.choice.choice(shims), signal.SIGKILL)
+            case "rank":
+                if ranks := self.system.ranks():
+                    self.log.note("kill", "rank")
+                    self.system.send_to(self.choice.choice(ranks).pid, signal.SIGKILL)
             case "freeze":
                 seconds = self.choice.uniform(0.2, 4.0)
-                freeze(self.system, self.log, seconds, self.choice.choice((*names, *SERVERS)))
+                freeze(self.system, self.log, seconds, self.choice.choice(self._freezable()))
             case "supervisor":
                 self._strike_supervisor()
             case "everything":
                 for name in (SUPERVISOR, *names):
                     self._kill(name)
+
+    def _freezable(self) -> tuple[str, ...]:
+        supervisor = (SUPERVISOR,) if isinstance(self.system, Installed) else ()
+        return tuple(sorted({*self.system.names, *SERVERS, *supervisor}))
 
     def _strike_supervisor(self) -> None:
         number = self.choice.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM))

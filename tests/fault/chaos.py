@@ -137,15 +137,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(system: Installed, options: argparse.Namespace) -> Result:
     minutes = options.minutes
     chaos = _large(system, options)
+    early = []
     with Watch(system=system, every_s=max(2.0, minutes / 6)) as watch:
         try:
             chaos.run()
-        except AssertionError as error:
-            print(f"not finished: {error}", file=sys.stderr)
+        except Exception as error:  # noqa: BLE001 - what happened until then is still judged
+            early = [f"the run ended early: {error!r}"]
     history = history_of(system, silent=frozenset(chaos.load.trainings))
     result = result_of(chaos.load, history, chaos.log.counts)
     result.figures |= {"seed": options.seed, "seconds": chaos.seconds}
     with_system(result, system, watch)
+    result.violations += early
     result.violations += [f"I6: after the end there is {line}" for line in system.leave()]
     if result.wrong:
         with (system.folder / "events.jsonl").open("w") as file:

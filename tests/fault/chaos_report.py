@@ -41,7 +41,7 @@ class Result:
 
 def result_of(load: Load, history: History, blows: Counter[str]) -> Result:
     """Judge a run that any system has gone through."""
-    jobs = [history.final.jobs[job] for job in load.submitted]
+    jobs = [history.final.jobs[job] for job in load.submitted if job in history.final.jobs]
     figures = {
         "jobs": len(jobs),
         "trained": len(load.trainings),
@@ -118,6 +118,8 @@ def page(data: dict[str, Any]) -> str:
 def _wrong_ends(load: Load, history: History) -> list[str]:
     found = []
     for job in load.submitted:
+        if job not in history.final.jobs:
+            continue  # I1 says it
         state = history.final.jobs[job]["state"]
         right = {"FAILED"} if job in load.failing else {"SUCCEEDED"}
         right |= {"CANCELLED"} if job in load.cancelled else set()
@@ -133,7 +135,7 @@ def _wrong_trainings(load: Load, history: History) -> list[str]:
         losses = {
             job: history.final.jobs[job]["last_loss"]
             for job, width in load.trainings.items()
-            if width == ranks and history.final.jobs[job]["state"] == "SUCCEEDED"
+            if width == ranks and history.final.jobs.get(job, {}).get("state") == "SUCCEEDED"
         }
         if not losses:
             continue
@@ -160,10 +162,11 @@ def _nodes(record: dict[str, Any]) -> set[str]:
 
 
 def _times(jobs: list[dict[str, Any]]) -> dict[str, float]:
-    seconds = sorted((r["finished_ms"] - r["created_ms"]) / 1000 for r in jobs)
-    whole = max(r["finished_ms"] for r in jobs) - min(r["created_ms"] for r in jobs)
+    over = [r for r in jobs if r["finished_ms"]]
+    seconds = sorted((r["finished_ms"] - r["created_ms"]) / 1000 for r in over)
+    whole = max(r["finished_ms"] for r in over) - min(r["created_ms"] for r in over)
     return {
-        "jobs_per_second": round(len(jobs) * 1000 / whole, 2),
+        "jobs_per_second": round(len(over) * 1000 / whole, 2),
         "end_p50_s": round(seconds[len(seconds) // 2], 2),
         "end_p99_s": round(seconds[int(len(seconds) * 0.99)], 2),
         "end_most_s": round(seconds[-1], 2),

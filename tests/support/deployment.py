@@ -293,13 +293,16 @@ class Deployment:
                     found.append(run["shim"])
         return found
 
+    def ranks(self) -> list[procfs.ProcessStat]:
+        """Return the ranks that live now, with all that they have started."""
+        return procfs.with_environment(f"{MARKER}={self.folder}/".encode())
+
     # -- looking ------------------------------------------------------------------------------
 
     def left_processes(self) -> list[procfs.ProcessStat]:
         """Return ranks and shims of any attempt that still live."""
-        ranks = procfs.with_environment(f"{MARKER}={self.folder}/".encode())
         shims = (procfs.stat(pid) for pid in self.shims())
-        return [*ranks, *(shim for shim in shims if shim is not None)]
+        return [*self.ranks(), *(shim for shim in shims if shim is not None)]
 
     def unexpected_exits(self) -> dict[str, list[int]]:
         """Return how services ended by themselves: neither killed nor at a crash point."""
