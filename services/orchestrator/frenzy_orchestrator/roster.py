@@ -72,6 +72,7 @@ class Roster:
                 attempt=key.attempt,
                 phase=folder.journal.phase,
                 devices=tuple(rank.device for rank in folder.journal.order.ranks),
+                stuck=self._stuck(key),
             )
             for key, folder in self.journal.attempts.items()
             if folder.journal.phase is not AttemptPhase.CLEAN or folder.journal.pending
@@ -129,8 +130,7 @@ class Roster:
         for attempt in self.attempts.values():
             ranks = attempt.folder.journal.order.ranks
             if attempt.stuck and any(rank.device == device for rank in ranks):
-                pids = ", ".join(str(pid) for pid in attempt.stuck)
-                return f"{attempt.key.job}.{attempt.key.attempt} does not die (pid {pids})"
+                return self._stuck(attempt.key)
         return ""
 
     def device_bytes(self) -> Mapping[str, int]:
@@ -140,6 +140,14 @@ class Roster:
             if attempt.held.stage is Stage.ACTIVE:
                 used |= attempt.device_bytes
         return used
+
+    def _stuck(self, key: AttemptKey) -> str:
+        """Say which processes of an attempt survive SIGKILL; "" when none does."""
+        attempt = self.attempts.get(key)
+        if attempt is None or not attempt.stuck:
+            return ""
+        pids = ", ".join(str(pid) for pid in attempt.stuck)
+        return f"{key.job}.{key.attempt} does not die (pid {pids})"
 
     def _act(self, action: Action, order: DesiredAttempt | None) -> None:
         attempt = self.attempts.get(action.key)

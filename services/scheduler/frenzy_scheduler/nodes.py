@@ -81,6 +81,7 @@ class Nodes:
         elif _devices_changed(node, heartbeat):
             devices = [to_json(device) for device in heartbeat.devices]
             await self._update(node, {"devices": devices}, "changed")
+        await self._drain_stuck(node, heartbeat)
         records = await self.store.jobs_in(PLACED)
         await self._look_for_forgotten(node, heartbeat, records)
         desired = await self.desired.complete(node, records, heartbeat.attempts)
@@ -183,6 +184,32 @@ class Nodes:
         patch: dict[str, object] = {"state": state, "reason": node.drain}
         timers = (fence_timer(node), dead_timer(node))
         await self._update(node, patch, "draining" if node.drain else "up", clear=timers)
+
+    async def _drain_stuck(self, node: NodeRecord, heartbeat: Heartbeat) -> None:
+        """Give no more work to a node with processes that SIGKILL does not end.
+
+        Its driver or its disk hangs: what starts there next may hang too.
+        """
+        stuck = next((held.stuck for held in heartbeat.attempts if held.stuck), "")
+        if not stuck or node.drain:
+            return
+        why = f"{stuck}: look at the machine, and restart it"
+        patch: dict[str, object] = {"drain": why}
+        if node.state is NodeState.UP:
+            patch |= {"state": NodeState.DRAINING, "reason": why}
+        change = Change(
+            entity=f"node:{node.id}",
+            expect_version=node.version,
+            expect_epoch=node.epoch,
+            lease=self.leadership.proof,
+            patch=patch,
+            outbox=(
+                drain_decision(node.id, "draining", why),
+                node_event(node.id, "draining", why),
+            ),
+        )
+        result = await apply(self.store, f"stuck:{node.id}:{node.version}", change)
+        log.warning("node %s is drained: %s (%s)", node.id, why, result.status)
 
     async def _update(
         self, node: NodeRecord, patch: dict[str, object], event: str, clear: tuple[str, ...] = ()

@@ -40,12 +40,16 @@ class AttemptPhase(StrEnum):
 
 
 class HeldAttempt(Wire):
-    """One attempt that a node still knows about, and the devices of its ranks there."""
+    """One attempt that a node still knows about, and the devices of its ranks there.
+
+    ``stuck`` says which of its processes SIGKILL does not end; "" where all goes well.
+    """
 
     job: Name
     attempt: Annotated[int, Field(ge=1)]
     phase: AttemptPhase
     devices: tuple[str, ...] = ()
+    stuck: str = ""
 
 
 class Heartbeat(Wire):

@@ -282,6 +282,8 @@ async def test_a_device_whose_attempt_does_not_die_is_not_offered(cluster, monke
         return cluster.control.heartbeats[-1].devices[0].problem
 
     assert "does not die" in await eventually(problem)
+    (held,) = cluster.control.heartbeats[-1].attempts
+    assert held.stuck == f"j1.1 does not die (pid {os.getpid()})"
     assert cluster.control.heartbeats[-1].devices[1].problem == ""
     assert cluster.control.evidence(EvidenceKind.CLEAN) == []
     immortal.clear()

@@ -16,7 +16,14 @@ from frenzy_shared.domain.cluster import NodeState
 from frenzy_shared.domain.job import JobState, StopReason
 from frenzy_shared.errors import Unavailable
 from frenzy_shared.messages import subjects
-from frenzy_shared.messages.v1 import AttemptPhase, DesiredSet, EvidenceKind, Heartbeat, Phase
+from frenzy_shared.messages.v1 import (
+    AttemptPhase,
+    DesiredSet,
+    EvidenceKind,
+    Heartbeat,
+    HeldAttempt,
+    Phase,
+)
 from frenzy_shared.state.port import Change
 
 
@@ -283,3 +290,24 @@ async def test_a_heartbeat_learns_which_of_its_jobs_are_over(bench):
     )
     reply = await bench.bus.request(subjects.heartbeat("n1"), asked.encode(), timeout_s=5)
     assert DesiredSet.decode(reply).over == {"failed": 4711, "nobody": 0}
+
+
+async def test_a_node_whose_processes_do_not_die_is_drained_and_says_why(bench):
+    agent = await bench.node("n1")
+    stuck = HeldAttempt(job="j1", attempt=1, phase=AttemptPhase.STOPPING, stuck="j1.1 does not die")
+    for _ in range(2):
+        heartbeat = Heartbeat(
+            node="n1",
+            epoch=agent.epoch,
+            boot_id=agent.boot_id,
+            address="127.0.1.1",
+            devices=agent.devices,
+            attempts=(stuck,),
+        )
+        await bench.bus.request(subjects.heartbeat("n1"), heartbeat.encode(), timeout_s=5)
+    node = await bench.store.node("n1")
+    assert node.state is NodeState.DRAINING
+    assert node.reason == node.drain == "j1.1 does not die: look at the machine, and restart it"
+    version = node.version
+    await agent.beat()
+    assert (await bench.store.node("n1")).version == version, "drained once, until an operator says"
