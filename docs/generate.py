@@ -14,6 +14,7 @@ from frenzy_gateway.settings import GatewaySettings
 from frenzy_marp.settings import MarpSettings
 from frenzy_orchestrator.settings import OrchestratorSettings
 from frenzy_scheduler.settings import SchedulerSettings
+from frenzy_shared.catalog.estimated import ESTIMATED
 from frenzy_shared.catalog.presets import PRESETS
 from frenzy_shared.domain.job import TERMINAL
 from frenzy_shared.domain.transitions import PROGRESS_EVENTS, TRANSITIONS
@@ -108,6 +109,8 @@ def job_page() -> str:
             lines.append(f"| `{name}` | {_default(field)} | {meaning} |")
     names = ", ".join(f"`{name}`" for name in PRESETS)
     lines += ["", "## Model presets", "", f"{names}."]
+    others = ", ".join(f"`{name}`" for name in ESTIMATED)
+    lines += ["", f"`frenzy estimate` alone knows: {others}."]
     lines += [
         "",
         "Any other decoder that transformers has: the path of its `config.json`.",

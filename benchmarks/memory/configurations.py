@@ -23,8 +23,11 @@ _PARTICULAR: Final[dict[str, dict[str, Any]]] = {
     "gemma": {"head_dim": 32},
     "gemma2": {"head_dim": 32, "sliding_window": 64},
     "mistral": {"sliding_window": 64},
+    "mixtral": {"num_local_experts": 4},
+    "olmoe": {"num_experts": 8, "num_experts_per_tok": 3},
     "phi3": {"pad_token_id": None},
     "qwen3": {"head_dim": 32},
+    "qwen3_moe": {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64},
 }
 _OTHERS: Final = (
     "gemma",
@@ -33,13 +36,16 @@ _OTHERS: Final = (
     "gptj",
     "granite",
     "mistral",
+    "mixtral",
     "olmo",
     "olmo2",
+    "olmoe",
     "opt",
     "phi",
     "phi3",
     "qwen2",
     "qwen3",
+    "qwen3_moe",
     "stablelm",
     "starcoder2",
 )

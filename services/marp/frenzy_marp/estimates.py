@@ -3,8 +3,20 @@
 from collections.abc import Iterable
 from typing import Final
 
-from frenzy_marp.core.breakdown import breakdown, device_traits, exact_plan, smallest_cards
+from frenzy_marp.core.breakdown import (
+    breakdown,
+    device_traits,
+    exact_plan,
+    pinned_plan,
+    smallest_cards,
+)
 from frenzy_marp.core.candidates import gpu_model
+from frenzy_marp.core.cases.case import CaseModel
+from frenzy_marp.core.cases.checks import check_run
+from frenzy_marp.core.cases.configs import case_model
+from frenzy_marp.core.cases.prediction import Moment
+from frenzy_marp.core.cases.question import answer, run_of
+from frenzy_marp.core.cases.vocabulary import Outcome
 from frenzy_marp.core.frenzy_2024 import published_peak
 from frenzy_marp.core.host import HostNeeds
 from frenzy_marp.core.learning import Experience, Lessons
@@ -15,9 +27,10 @@ from frenzy_marp.core.refusals import pinned, unsupported_degrees
 from frenzy_marp.core.speed import estimate_speed, pace
 from frenzy_marp.learning import framework_of
 from frenzy_shared.catalog.gpus import GpuModel, named_gpu
+from frenzy_shared.catalog.models import resolve_model
 from frenzy_shared.domain.cluster import KindSummary
-from frenzy_shared.domain.model import Pins, TrainingSetup
-from frenzy_shared.domain.plan import ParallelismPlan, SpeedEstimate
+from frenzy_shared.domain.model import Attention, Pins, TrainingSetup
+from frenzy_shared.domain.plan import MemoryTerm, ParallelismPlan, SpeedEstimate
 from frenzy_shared.errors import InvalidSpec
 from frenzy_shared.messages.estimate import (
     EstimateRequest,
@@ -25,10 +38,12 @@ from frenzy_shared.messages.estimate import (
     MomentView,
     overridden,
 )
-from frenzy_shared.messages.setup import training_setup
+from frenzy_shared.messages.setup import DEFAULT_SEQUENCE_LENGTH, pins_of, training_setup
+from frenzy_shared.messages.spec import JobSpec
 
 CARDS: Final = 3  # that are named when none was asked for
 _NODE_DEVICES: Final = 8  # of a GPU that the cluster lacks
+_BUCKET_ELEMENTS: Final = 100_000_000  # of a model whose layers are not known one by one
 
 
 def estimate_view(
@@ -41,6 +56,9 @@ def estimate_view(
         InvalidModelConfig: the model is impossible.
     """
     spec = overridden(request.spec, request.overrides)
+    other = case_model(resolve_model(spec.model or {}))
+    if other is not None:
+        return _other_view(request, spec, other, kinds)
     setup = training_setup(spec)
     for refused in unsupported_degrees(setup.pins):
         raise InvalidSpec(f"{refused.pin}: {refused.reason}")
@@ -82,6 +100,52 @@ def estimate_view(
         ),
         speed=_speed(setup, plan, kind, gpu, time_learned),
     )
+
+
+def _other_view(
+    request: EstimateRequest, spec: JobSpec, model: CaseModel, kinds: tuple[KindSummary, ...]
+) -> EstimateView:
+    """Return what a model takes that no plan can train: by the predictor of public runs."""
+    if spec.method != "full":
+        raise InvalidSpec(
+            f"method: {spec.method} is not predicted for {model.family} models",
+            suggestions=["use method: full"],
+        )
+    pins = pins_of(spec)
+    for refused in unsupported_degrees(pins):
+        raise InvalidSpec(f"{refused.pin}: {refused.reason}")
+    kind = None if request.gpu is None else _kind(request.gpu, kinds)
+    gpu = None if kind is None else gpu_model(kind)
+    plan = pinned_plan(pins, spec.global_batch_size, gpu, bucket=_BUCKET_ELEMENTS)
+    capacity = kind.memory_bytes or None if kind else None
+    length = spec.sequence_length or min(
+        model.max_positions or DEFAULT_SEQUENCE_LENGTH, DEFAULT_SEQUENCE_LENGTH
+    )
+    attention = Attention(spec.attention)
+    run = run_of(model, plan, length=length, attention=attention, gpu=gpu, capacity_bytes=capacity)
+    check_run(run)
+    memory, moments, found = answer(run)
+    return EstimateView(
+        family=str(model.family),
+        parameters=model.num_parameters,
+        sequence_length=length,
+        attention=str(attention),
+        plan=plan,
+        memory=memory,
+        moments=moment_views(_peak(moment) for moment in moments),
+        gpu=kind.kind if kind else None,
+        capacity_bytes=capacity,
+        fits=None if found.verdict is None else found.verdict is Outcome.FITS,
+        oom_probability=found.p_oom,
+        pinned=fixed_by(request, pins),
+    )
+
+
+def _peak(moment: Moment) -> Peak:
+    terms = tuple(
+        MemoryTerm(name=name, size_bytes=round(size)) for name, size in moment.terms if size > 0
+    )
+    return Peak(sum(term.size_bytes for term in terms), moment.name, terms)
 
 
 def fixed_by(request: EstimateRequest, pins: Pins) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from frenzy_shared.catalog.causal import CAUSAL_MODEL_TYPES
+from frenzy_shared.catalog.estimated import ESTIMATED, ESTIMATED_TYPES
 from frenzy_shared.catalog.families import RULES, Bias, Rules, rules_of
 from frenzy_shared.catalog.fields import (
     MAX_LAYERS,
@@ -23,6 +24,7 @@ from frenzy_shared.catalog.presets import PRESETS
 from frenzy_shared.domain.model import Attention, Family, ModelArchitecture
 from frenzy_shared.errors import FieldProblem, InvalidModelConfig
 
+_NAMED: Final = {**PRESETS, **ESTIMATED}
 _REFUSED_WHEN_SET: Final = {
     "auto_map": ("runs code that comes with the model", "use the library's own architecture"),
     "quantization_config": ("quantised training is not supported", "remove the field"),
@@ -41,10 +43,10 @@ def resolve_model(model: str | Mapping[str, Any]) -> dict[str, Any]:
     """
     if not isinstance(model, str):
         return copy.deepcopy(dict(model))
-    preset = PRESETS.get(model.lower())
+    preset = _NAMED.get(model.lower())
     if preset is None:
-        close = difflib.get_close_matches(model.lower(), PRESETS, n=1, cutoff=0.5)
-        known = f"{', '.join(list(PRESETS)[:8])} and {len(PRESETS) - 8} more"
+        close = difflib.get_close_matches(model.lower(), _NAMED, n=1, cutoff=0.5)
+        known = f"{', '.join(list(_NAMED)[:8])} and {len(_NAMED) - 8} more"
         hint = f"did you mean {close[0]!r}?" if close else f"known: {known}"
         raise InvalidModelConfig(
             f"model: no preset is called {model[:80]!r}; {hint}",
@@ -117,6 +119,12 @@ def _model_type(config: Mapping[str, Any]) -> str:
     kind = config.get("model_type")
     if not kind:
         raise problem("model_type", "is required", f"use one of: {', '.join(RULES)}")
+    if isinstance(kind, str) and kind in ESTIMATED_TYPES:
+        raise problem(
+            "model_type",
+            f"{kind!r} models cannot be planned or trained yet",
+            "ask `frenzy estimate` what they take, or train another model",
+        )
     if not isinstance(kind, str) or kind not in CAUSAL_MODEL_TYPES:
         close = difflib.get_close_matches(str(kind)[:80], CAUSAL_MODEL_TYPES, n=1, cutoff=0.6)
         hint = f"did you mean {close[0]!r}?" if close else f"use one of: {', '.join(RULES)}"

@@ -121,7 +121,8 @@ def test_unknown_preset_suggests_the_nearest():
 @pytest.mark.parametrize(
     ("base", "change", "message"),
     [
-        (LLAMA, {"model_type": "bert"}, "model.model_type: 'bert' is not supported; use one of"),
+        (LLAMA, {"model_type": "bertt"}, "model.model_type: 'bertt' is not supported; use one"),
+        (LLAMA, {"model_type": "bert"}, "model.model_type: 'bert' models cannot be planned"),
         (LLAMA, {"model_type": None}, "model.model_type: is required"),
         (LLAMA, {"hidden_size": 66}, "hidden_size (66) is not divisible by num_attention_heads"),
         (LLAMA, {"num_key_value_heads": 3}, "num_attention_heads (4) is not divisible by num_key"),

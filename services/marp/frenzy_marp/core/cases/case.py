@@ -34,17 +34,17 @@ class CaseModel:
     head_dim: int
     intermediate_size: int
     vocab_size: int
-    max_positions: int
     tied_embeddings: bool
     gated_mlp: bool
     norm: word.Norm
-    num_experts: int
-    experts_per_token: int
-    expert_intermediate_size: int
-    shared_expert_intermediate_size: int
-    num_dense_layers: int
-    latent: LatentAttention | None
     num_parameters: int
+    max_positions: int = 0  # learned ones
+    num_experts: int = 0
+    experts_per_token: int = 0
+    expert_intermediate_size: int = 0
+    shared_expert_intermediate_size: int = 0
+    num_dense_layers: int = 0
+    latent: LatentAttention | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
