@@ -14,6 +14,7 @@ from typing import Any, Final
 STAGES: Final = (0, 1, 2, 3)
 CHECKPOINTING: Final = ("none", "full")
 _DRAWS: Final = 2  # of each of the above
+_OFFLOADS: Final = ((1, "optimizer"), (2, "optimizer"), (3, "optimizer"), (3, "parameters")) * 2
 _RANKS: Final = (1, 2, 3, 4, 16, 64)
 
 
@@ -32,20 +33,35 @@ def draw(seed: int) -> tuple[Cell, ...]:
     cells = {cell.name: cell for cell in (_cell(chance, *choice[:3]) for choice in choices)}
     names = list(cells)
     chance.shuffle(names)
-    return tuple(cells[name] for name in names)
+    return tuple(cells[name] for name in names) + _offloaded(random.Random(seed))
 
 
-def _cell(chance: random.Random, family: str, stage: int, saved: str) -> Cell:
+def _offloaded(chance: random.Random) -> tuple[Cell, ...]:
+    """Return cells with states in the node's RAM: every stage that can, several families."""
+    choices = product(("gpt2", "llama", "llama-tied", "qwen2-lora", "gemma2"), _OFFLOADS)
+    cells = [
+        _cell(chance, family, stage, chance.choice(CHECKPOINTING), offload)
+        for family, (stage, offload) in choices
+    ]
+    return tuple({cell.name: cell for cell in cells}.values())
+
+
+def _cell(
+    chance: random.Random, family: str, stage: int, saved: str, offload: str = "none"
+) -> Cell:
     ranks = chance.choice(_RANKS)
     length = chance.choice([128, 512, 1024, 2048])
     micro_batch = chance.choice([1, 1, 2, 3, 8])
     accumulation = chance.choice([1, 2, 3])
     precision = chance.choice(["bf16", "fp32"])
+    if family in _MIXTURES:
+        precision = "bf16"  # torch's fake grouped product knows no other
     attention = chance.choice(["sdpa", "sdpa", "eager"])
     return Cell(
         name=(
             f"{family} z{stage} x{ranks} ckpt-{saved} {precision} {attention} "
             f"acc{accumulation} m{micro_batch} s{length}"
+            f"{'' if offload == 'none' else f' offload-{offload}'}"
         ),
         spec={
             "model": _FAMILIES[family](chance),
@@ -56,7 +72,12 @@ def _cell(chance: random.Random, family: str, stage: int, saved: str) -> Cell:
             "precision": precision,
             "attention": attention,
             "gradient_checkpointing": saved,
-            "resources": {"gpus": ranks, "zero_stage": stage, "micro_batch_size": micro_batch},
+            "resources": {
+                "gpus": ranks,
+                "zero_stage": stage,
+                "micro_batch_size": micro_batch,
+                **({} if offload == "none" else {"offload": offload}),
+            },
             **_METHODS.get(family, {}),
         },
     )
@@ -92,6 +113,19 @@ def _wide(chance: random.Random, model_type: str, **fields: Any) -> dict[str, An
     }
 
 
+def _mixture(chance: random.Random, model_type: str, **fields: Any) -> dict[str, Any]:
+    """Return a model with narrow experts: a trace costs what all of them take, in tensors."""
+    experts, chosen = chance.choice([(4, 1), (8, 2), (64, 6)])
+    inner = "moe_intermediate_size" if model_type == "qwen3_moe" else "intermediate_size"
+    return {
+        **_wide(chance, model_type),
+        inner: chance.choice([512, 1536]),
+        "num_experts": experts,
+        "num_experts_per_tok": chosen,
+        **fields,
+    }
+
+
 _Maker = Callable[[random.Random], dict[str, Any]]
 _FAMILIES: Final[dict[str, _Maker]] = {
     "gpt2": partial(_gpt, model_type="gpt2"),
@@ -114,7 +148,11 @@ _FAMILIES: Final[dict[str, _Maker]] = {
     "qwen2-lora": partial(_wide, model_type="qwen2"),
     "llama-chunked": partial(_wide, model_type="llama"),
     "gpt2-chunked": partial(_gpt, model_type="gpt2"),
+    "mixtral": partial(_mixture, model_type="mixtral"),
+    "olmoe": partial(_mixture, model_type="olmoe"),
+    "qwen3_moe": partial(_mixture, model_type="qwen3_moe", norm_topk_prob=True),
 }
+_MIXTURES: Final = ("mixtral", "olmoe", "qwen3_moe")
 _METHODS: Final[dict[str, dict[str, Any]]] = {
     "llama-lora": {"method": "lora", "lora": {"rank": 16}},
     "qwen2-lora": {"method": "lora", "lora": {"rank": 64}},

@@ -116,6 +116,7 @@ class Job:
     accumulation: int = 1
     precision: str = "bf16"
     checkpointing: str = "none"
+    offload: str = "none"
     memory_bytes: int | None = 512 * 1024**2
     speed: float | None = 1.0  # None and no memory: a real device
     spec: Mapping[str, Any] = field(default_factory=dict)
@@ -151,6 +152,7 @@ class Job:
                 "precision": self.precision,
                 "activation_checkpointing": self.checkpointing,
                 "reduce_bucket_elements": 100_000,
+                "offload": self.offload,
             },
             "memory": {
                 **dict.fromkeys(("allocated", "reserved", "device", "required"), band),
@@ -198,6 +200,12 @@ class Job:
                 "stage3_param_persistence_threshold": 0,
                 "stage3_max_live_parameters": 100_000,
             }
+        if self.offload != "none":
+            place = {"device": "cpu", "pin_memory": False}
+            config["zero_optimization"]["offload_optimizer"] = place
+            config["zero_force_ds_cpu_optimizer"] = False
+        if self.offload == "parameters":
+            config["zero_optimization"]["offload_param"] = {"device": "cpu", "pin_memory": False}
         if self.precision == "bf16":
             config["bf16"] = {"enabled": True}
         return config
@@ -209,17 +217,22 @@ def start_gang(
     *,
     attempt: int = 1,
     resume_from: Path | None = None,
+    continues: Mapping[str, Any] | None = None,
     tokenizer: Path | None = None,
     argv: Sequence[str] = ("-m", "frenzy_trainer"),
     environment: Mapping[str, str] | None = None,
     prepare_rank: Callable[[], None] | None = None,
 ) -> Gang:
-    """Write what the node agent writes into ``folder`` and start every rank."""
+    """Write what the node agent writes into ``folder`` and start every rank.
+
+    Ranks that ``continues`` a plan's shape get ready and wait for ``release.json``.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     plan = {
         "job": "job-test",
         "attempt": attempt,
         "rank_devices": [f"gpu-{rank}" for rank in range(job.ranks)],
+        "continues": continues,
         "spec": job.spec_document,
         "plan": job.plan_document,
     }
@@ -233,6 +246,8 @@ def start_gang(
         variables = _environment(job, folder, rank, port, attempt)
         if resume_from is not None:
             variables["FRENZY_RESUME_FROM"] = str(resume_from)
+        if continues is not None:
+            variables["FRENZY_RELEASE_FILE"] = str(folder / "release.json")
         if tokenizer is not None:
             variables["FRENZY_TOKENIZER"] = str(tokenizer)
         with (home / "stdout.log").open("wb") as out, (home / "stderr.log").open("wb") as err:

@@ -8,7 +8,7 @@ in data-loading processes are host memory and are not counted.
 """
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self
@@ -35,6 +35,7 @@ class Accountant(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._device = device
         self._blocks: dict[int, Block] = {}
         self._counting = True
+        self._elsewhere = False
         self._resize: Callable[..., Any] = torch.UntypedStorage.resize_
 
     def __enter__(self) -> Self:
@@ -68,6 +69,23 @@ class Accountant(TorchDispatchMode):  # type: ignore[no-untyped-call]
             yield
         finally:
             self._counting = True
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Leave what is made inside uncounted as long as it lives: a real device has none of it."""
+        before, self._elsewhere = self._elsewhere, True
+        try:
+            yield
+        finally:
+            self._elsewhere = before
+
+    def own(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Count what was made ``elsewhere`` after all."""
+        for tensor in tensors:
+            block = self._blocks.get(id(tensor.untyped_storage()))
+            if block is not None:
+                block.elsewhere = False
+            self._see(tensor)
 
     def __torch_dispatch__(
         self,
@@ -104,18 +122,25 @@ class Accountant(TorchDispatchMode):  # type: ignore[no-untyped-call]
         key = id(storage)
         block = self._blocks.get(key)
         size = -(-storage.nbytes() // BLOCK_BYTES) * BLOCK_BYTES
-        if block is not None and size == block.size_bytes:
+        if block is None and self._elsewhere:
+            block = self._block(storage)
+            block.elsewhere = True
+        if block is not None and (block.elsewhere or size == block.size_bytes):
             return
         added = size - (block.size_bytes if block else 0)
         if self._capacity_bytes is not None and self.allocated_bytes + added > self._capacity_bytes:
             raise torch.OutOfMemoryError(self._out_of_memory(added, self._capacity_bytes))
         if block is None:
-            block = Block(storage, self._release)
-            block.key = key
-            self._blocks[key] = block
+            block = self._block(storage)
         block.size_bytes = size
         self.allocated_bytes += added
         self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
+
+    def _block(self, storage: torch.UntypedStorage) -> "Block":
+        block = Block(storage, self._release)
+        block.key, block.size_bytes, block.elsewhere = id(storage), 0, False
+        self._blocks[block.key] = block
+        return block
 
     def _release(self, block: "Block") -> None:
         if self._blocks.pop(block.key, None) is not None:
@@ -132,11 +157,15 @@ class Accountant(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Block(weakref.ref[torch.UntypedStorage]):
-    """A live storage's entry; it calls back when the storage dies."""
+    """A live storage's entry; it calls back when the storage dies.
 
-    __slots__ = ("key", "size_bytes")
+    ``elsewhere``: the emulated device would not have it.
+    """
+
+    __slots__ = ("elsewhere", "key", "size_bytes")
     key: int
     size_bytes: int
+    elsewhere: bool
 
 
 def active_accountant() -> Accountant | None:

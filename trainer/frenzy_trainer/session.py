@@ -20,11 +20,12 @@ from frenzy_trainer.checkpoint import Checkpoints, Origin, Progress, find_origin
 from frenzy_trainer.chunked import chunk_loss
 from frenzy_trainer.console import say
 from frenzy_trainer.data import Dataset
-from frenzy_trainer.engine import start_distributed, start_engine
+from frenzy_trainer.engine import start_distributed
 from frenzy_trainer.errors import STOPPED_EXIT_CODE, Abandoned, CheckpointError
 from frenzy_trainer.export import export_model
 from frenzy_trainer.memory import peak_memory
 from frenzy_trainer.model import build_model
+from frenzy_trainer.offload import start_placed_engine
 from frenzy_trainer.reports import ReportFile
 from frenzy_trainer.run import Run
 from frenzy_trainer.schedule import Schedule
@@ -98,7 +99,7 @@ def _train(run: Run, dataset: Dataset, report: ReportFile, stop: StopFlag) -> in
     origin = None if waits else find_origin(run)
     converts = run.converts if waits else origin is not None and origin.universal
     model = _model(run)
-    engine = start_engine(model, {**run.deepspeed_config, **(CONFIG if converts else {})})
+    engine = start_placed_engine(model, {**run.deepspeed_config, **(CONFIG if converts else {})})
     trainer = Trainer(
         run=run,
         engine=engine,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from frenzy_shared.domain.adapters import Adapters, Role
-from frenzy_shared.domain.plan import ActivationCheckpointing, Loss, Precision
+from frenzy_shared.domain.plan import ActivationCheckpointing, Loss, Offload, Precision
 from frenzy_shared.domain.structure import Experts, Norm, QueryKeyNorm, Residual, Structure
 
 
@@ -186,6 +186,7 @@ class Pins:
     precision: Precision | None = None
     activation_checkpointing: ActivationCheckpointing | None = None
     loss: Loss | None = None
+    offload: Offload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

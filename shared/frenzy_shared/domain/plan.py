@@ -23,6 +23,14 @@ class ActivationCheckpointing(StrEnum):
     FULL = "full"
 
 
+class Offload(StrEnum):
+    """What of a model's states is in the node's RAM instead of on the devices."""
+
+    NONE = "none"
+    OPTIMIZER = "optimizer"  # master weights, gradients to update with, Adam's moments
+    PARAMETERS = "parameters"  # the optimizer's, and the weights (ZeRO-3)
+
+
 class Loss(StrEnum):
     """How the vocabulary projection and the loss are computed."""
 
@@ -84,6 +92,7 @@ class ParallelismPlan:
     activation_checkpointing: ActivationCheckpointing
     reduce_bucket_elements: int
     loss: Loss = Loss.FULL
+    offload: Offload = Offload.NONE
 
     @property
     def world_size(self) -> int:

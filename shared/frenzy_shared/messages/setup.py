@@ -110,4 +110,5 @@ def pins_of(spec: JobSpec) -> Pins:
         precision=spec.precision,
         activation_checkpointing=spec.gradient_checkpointing,
         loss=None if spec.loss == "auto" else Loss(spec.loss),
+        offload=resources.offload,
     )

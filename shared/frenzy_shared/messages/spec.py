@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator, model_
 from frenzy_shared.domain.continuation import Elasticity
 from frenzy_shared.domain.eligibility import NodePins
 from frenzy_shared.domain.ids import is_name
-from frenzy_shared.domain.plan import ActivationCheckpointing, Precision
+from frenzy_shared.domain.plan import ActivationCheckpointing, Offload, Precision
 from frenzy_shared.errors import InvalidSpec
 from frenzy_shared.messages.arrays import Array
 from frenzy_shared.messages.base import TextOrMapping, Wire
@@ -103,6 +103,10 @@ class Resources(_Section):
     """Pipeline-parallel degree."""
     micro_batch_size: Annotated[int, Field(ge=1, le=65_536)] | None = None
     """Sequences per GPU in one forward pass."""
+    offload: Annotated[Offload, Field(strict=False)] | None = None
+    """What the nodes' RAM holds: none; `optimizer` (master weights and Adam's moments, ZeRO 1 to
+    3); `parameters` (the weights too, ZeRO-3). Without it: what is needed when nothing else fits.
+    """
 
     @property
     def node_pins(self) -> NodePins:
@@ -121,6 +125,15 @@ class Resources(_Section):
     def _counts_agree(self) -> Self:
         if self.gpus and self.max_gpus and self.gpus > self.max_gpus:
             raise ValueError(f"gpus ({self.gpus}) is above max_gpus ({self.max_gpus})")
+        return self
+
+    @model_validator(mode="after")
+    def _stage_offloads(self) -> Self:
+        least = {Offload.OPTIMIZER: 1, Offload.PARAMETERS: 3}.get(self.offload or Offload.NONE, 0)
+        if self.zero_stage is not None and self.zero_stage < least:
+            raise ValueError(
+                f"offload: {self.offload} needs zero_stage {least} or more, not {self.zero_stage}"
+            )
         return self
 
     @model_validator(mode="after")

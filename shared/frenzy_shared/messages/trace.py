@@ -78,12 +78,16 @@ class TracedMoment(Wire):
 
 
 class EngineTrace(Wire):
-    """What DeepSpeed's engine took; ``config`` is what it was given, "auto" replaced."""
+    """What DeepSpeed's engine took; ``config`` is what it was given, "auto" replaced.
+
+    ``host_bytes`` are the highest in the node's RAM, where the engine offloads.
+    """
 
     parameters: int
     rank: int
     moments: tuple[TracedMoment, ...]
     config: dict[str, Any]
+    host_bytes: int = 0
 
 
 class TracedPart(Wire):

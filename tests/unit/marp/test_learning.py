@@ -104,7 +104,8 @@ def test_plans_show_what_was_learned_and_from_how_many_runs():
 
 
 def test_what_takes_more_than_thought_stops_fitting():
-    demand = setup(resources={"gpus": 1, "zero_stage": 1, "micro_batch_size": 8})
+    pins = {"gpus": 1, "zero_stage": 1, "micro_batch_size": 8, "offload": "none"}
+    demand = setup(resources=pins)
     (before,) = plan_job(demand, [emulated("a", 400)]).plans
     tight = emulated("a", before.memory.required.high // 2**20 + 1)
     assert plan_job(demand, [tight]).feasible
@@ -113,7 +114,8 @@ def test_what_takes_more_than_thought_stops_fitting():
 
 
 def test_what_takes_less_than_thought_begins_to_fit():
-    demand = setup(resources={"gpus": 1, "zero_stage": 1, "micro_batch_size": 8})
+    pins = {"gpus": 1, "zero_stage": 1, "micro_batch_size": 8, "offload": "none"}
+    demand = setup(resources=pins)
     (before,) = plan_job(demand, [emulated("a", 400)]).plans
     tight = emulated("a", int(before.memory.required.high * 0.9) // 2**20)
     assert not plan_job(demand, [tight]).feasible

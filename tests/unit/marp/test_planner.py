@@ -113,8 +113,8 @@ def test_adapters_need_neither_gradients_nor_moments_of_frozen_weights():
 
 
 def test_a_pin_that_cannot_fit_is_named_with_numbers():
-    demand = setup(model="llama-small", resources={"gpus": 1, "kinds": ["emulated-small"]})
-    plans = plan_job(demand, CLUSTER)
+    pins = {"gpus": 1, "kinds": ["emulated-small"], "offload": "none"}
+    plans = plan_job(setup(model="llama-small", resources=pins), CLUSTER)
     assert not plans.feasible
     refused = next(item for item in plans.refused if item.kind == "emulated-small")
     assert refused.pin == "resources.gpus"

@@ -22,11 +22,14 @@ class Ledger(Accountant):  # type: ignore[no-untyped-call]
     """Count as the accountant does, and keep the highest count of every phase apart.
 
     What is made belongs to the phase that makes it, until ``belong`` gives it another owner.
+    With a ``device`` type only its tensors are counted, and the others' apart, as ``host``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: str | None = None) -> None:
         super().__init__()
         self.highest: dict[str, Highest] = {}
+        self.host = Accountant()
+        self._only = device
         self._phase = ""
         self._owners: dict[int, str] = {}
         self._held: Counter[str] = Counter()
@@ -50,6 +53,12 @@ class Ledger(Accountant):  # type: ignore[no-untyped-call]
                 self._held[self._owners[key]] -= block.size_bytes
                 self._held[owner] += block.size_bytes
                 self._owners[key] = owner
+
+    def _see(self, tensor: torch.Tensor) -> None:
+        if self._only in {None, tensor.device.type}:
+            super()._see(tensor)
+        else:
+            self.host._see(tensor)  # noqa: SLF001 - another of its kind
 
     def _count(self, storage: torch.UntypedStorage) -> None:
         before = self.allocated_bytes

@@ -1,7 +1,9 @@
 """Run DeepSpeed's real engine on a machine without memory, as one rank of any number."""
 
+import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate
 from typing import Any, Final
 
@@ -10,6 +12,7 @@ import torch
 from frenzy_shared.messages.trace import EngineQuestion, EngineTrace, TracedMoment, TracedTerm
 from frenzy_trainer.engine import start_engine
 from frenzy_trainer.trace.counting import Highest, Ledger
+from frenzy_trainer.trace.device import imagine_device
 from frenzy_trainer.trace.fakes import fake_machine, join_cluster, willing_engine
 from frenzy_trainer.trace.models import ModelSource, largest_layer, loss_of
 
@@ -37,8 +40,9 @@ def trace_engine(source: ModelSource, question: EngineQuestion) -> EngineTrace:
     Raises:
         RankFailure: DeepSpeed refuses the configuration, or the model cannot be built.
     """
-    with fake_machine() as ledger:
-        with ledger.phase(INITIALISATION):
+    device = _device(question.config)
+    with fake_machine(device) as ledger:
+        with ledger.phase(INITIALISATION), _on(device):
             model = source.build()
         sizes = [parameter.numel() for parameter in model.parameters() if parameter.requires_grad]
         parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -51,13 +55,14 @@ def trace_engine(source: ModelSource, question: EngineQuestion) -> EngineTrace:
             ledger.belong(_WEIGHTS, engine.module.parameters())
             for _ in range(question.steps):
                 for _ in range(engine.gradient_accumulation_steps()):
-                    _micro_step(ledger, engine, source)
+                    _micro_step(ledger, engine, source, _on(device))
                 ledger.belong(_MOMENTS, _optimizer_state(engine.optimizer))
     return EngineTrace(
         parameters=parameters,
         rank=rank,
         moments=tuple(_moment(name, found) for name, found in ledger.highest.items() if name),
         config=config,
+        host_bytes=ledger.host.peak_bytes,
     )
 
 
@@ -77,9 +82,28 @@ def heaviest_rank(sizes: Sequence[int], ranks: int) -> int:
     return max(range(ranks), key=touched)
 
 
-def _micro_step(ledger: Ledger, engine: Any, source: ModelSource) -> None:  # noqa: ANN401 - untyped library
+def _device(config: Mapping[str, Any]) -> torch.device | None:
+    """Return a device beside the host where the engine offloads; else all are the host's."""
+    if "offload_optimizer" not in config.get("zero_optimization", {}):
+        return None
+    os.environ["DS_ACCELERATOR"] = "cpu"  # asked when it is imported
+    return imagine_device()
+
+
+def _on(device: torch.device | None) -> AbstractContextManager[Any]:
+    """Let tensors that nobody places be made on ``device``."""
+    return nullcontext() if device is None else device
+
+
+def _micro_step(
+    ledger: Ledger,
+    engine: Any,  # noqa: ANN401 - untyped library
+    source: ModelSource,
+    place: AbstractContextManager[Any],
+) -> None:
     with ledger.phase(_FORWARD):
-        tokens = source.tokens()
+        with place:
+            tokens = source.tokens()
         loss = loss_of(engine(input_ids=tokens, labels=tokens))
     with ledger.phase(_BACKWARD):
         engine.backward(loss)

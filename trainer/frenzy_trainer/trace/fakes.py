@@ -45,13 +45,16 @@ def join_cluster(ranks: int, rank: int) -> None:
 
 
 @contextmanager
-def fake_machine() -> Iterator[Ledger]:
-    """Let every tensor made inside be fake, and count it."""
+def fake_machine(device: torch.device | None = None) -> Iterator[Ledger]:
+    """Let every tensor made inside be fake, and count it.
+
+    With a ``device`` that is where tensors are made unless told otherwise, and what is counted.
+    """
     with ExitStack() as stack:
         _replace(stack, torch.nn.Module, "_apply", _convert)
         _as_if_real(stack)
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        ledger = stack.enter_context(Ledger())
+        ledger = stack.enter_context(Ledger(None if device is None else device.type))
         stack.enter_context(_Answers())  # type: ignore[no-untyped-call]
         yield ledger
 

@@ -176,7 +176,7 @@ def _planned(
                 raise  # dimensions that cannot be, or adapters of a family that is not known
         else:
             plan = exact_plan(setup, gpu)
-            return plan, deepspeed_config(setup, plan, prefetch=0), setup
+            return plan, deepspeed_config(setup, plan, overlaps=False), setup
     plan = pinned_plan(pins_of(spec), spec.global_batch_size, gpu, bucket=0)
     return plan, unsized_config(plan), None
 

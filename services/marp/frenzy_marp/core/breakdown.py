@@ -14,6 +14,7 @@ from frenzy_shared.domain.plan import (
     ActivationCheckpointing,
     Loss,
     MemoryEstimate,
+    Offload,
     ParallelismPlan,
     Precision,
 )
@@ -55,8 +56,10 @@ def pinned_plan(pins: Pins, batch: int, gpu: GpuModel | None, *, bucket: int) ->
         raise InvalidSpec(
             f"micro-batch {micro_batch} does not divide the {share} sequences of a device"
         )
+    offload = pins.offload or Offload.NONE
+    usual = {Offload.NONE: 1, Offload.OPTIMIZER: 2, Offload.PARAMETERS: 3}[offload]
     return ParallelismPlan(
-        zero_stage=1 if pins.zero_stage is None else pins.zero_stage,
+        zero_stage=usual if pins.zero_stage is None else pins.zero_stage,
         data=devices,
         tensor=1,
         pipeline=1,
@@ -66,6 +69,7 @@ def pinned_plan(pins: Pins, batch: int, gpu: GpuModel | None, *, bucket: int) ->
         activation_checkpointing=pins.activation_checkpointing or ActivationCheckpointing.NONE,
         loss=pins.loss or Loss.FULL,
         reduce_bucket_elements=bucket,
+        offload=offload,
     )
 
 

@@ -8,6 +8,7 @@ from frenzy_shared.domain.model import Pins, TrainingSetup
 from frenzy_shared.domain.plan import (
     ActivationCheckpointing,
     Loss,
+    Offload,
     ParallelismPlan,
     Precision,
 )
@@ -27,6 +28,7 @@ class Option:
     share: int
     micro_batches: tuple[int, ...]
     losses: tuple[Loss, ...] = (Loss.FULL,)
+    offload: Offload = Offload.NONE
 
     def accumulates(self, index: int) -> bool:
         """Tell whether a micro-batch is less than a whole step."""
@@ -91,7 +93,15 @@ def options(setup: TrainingSetup, pins: Pins, most_devices: int) -> dict[int, tu
             micro_batches = tuple(m for m in micro_batches if m == pins.micro_batch_size)
         if micro_batches:
             found[devices] = tuple(
-                Option(devices, stage, checkpointing, share, micro_batches, losses(setup, pins))
+                Option(
+                    devices,
+                    stage,
+                    checkpointing,
+                    share,
+                    micro_batches,
+                    losses(setup, pins),
+                    pins.offload or Offload.NONE,
+                )
                 for stage in _stages(devices, pins)
                 for checkpointing in _checkpointing(pins)
             )
@@ -117,6 +127,7 @@ def parallelism(
         activation_checkpointing=option.checkpointing,
         reduce_bucket_elements=bucket,
         loss=loss,
+        offload=option.offload,
     )
 
 
@@ -138,6 +149,10 @@ def losses(setup: TrainingSetup, pins: Pins) -> tuple[Loss, ...]:
 def _stages(devices: int, pins: Pins) -> tuple[int, ...]:
     if pins.zero_stage is not None:
         return (pins.zero_stage,)
+    if pins.offload is Offload.PARAMETERS:
+        return (3,)
+    if pins.offload is Offload.OPTIMIZER:
+        return (2, 3)  # stage 1 keeps all gradients on the device until the step ends
     # Stage 1 shards the optimizer for the price of stage 0; alone, there is nothing to shard.
     return (1,) if devices == 1 else (1, 2, 3)
 

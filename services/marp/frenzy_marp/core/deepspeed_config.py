@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from frenzy_marp.core.memory.analytical import persistence_threshold
 from frenzy_shared.domain.model import ModelArchitecture, TrainingSetup
-from frenzy_shared.domain.plan import ParallelismPlan, Precision
+from frenzy_shared.domain.plan import Offload, ParallelismPlan, Precision
 
 _MAX_BUCKET_ELEMENTS: Final = 100_000_000
 _MIN_BUCKET_ELEMENTS: Final = 16_384
@@ -26,15 +26,19 @@ def bucket_elements(model: ModelArchitecture) -> int:
 
 
 def deepspeed_config(
-    setup: TrainingSetup, plan: ParallelismPlan, *, prefetch: int
+    setup: TrainingSetup, plan: ParallelismPlan, *, overlaps: bool
 ) -> dict[str, Any]:
     """Return the configuration for ``deepspeed.initialize``.
 
-    ``prefetch`` is how many elements ZeRO-3 gathers ahead (0: none, where nothing overlaps).
+    ``overlaps``: a GPU computes while it copies, so ZeRO-3 gathers a bucket ahead and what is
+    offloaded lies in page-locked RAM; on a CPU both would only cost memory.
     """
-    threshold = persistence_threshold(setup.model)
+    threshold, bucket = persistence_threshold(setup.model), plan.reduce_bucket_elements
     document = _document(plan, _optimizer(setup.learning_rate, setup.weight_decay))
-    document["zero_optimization"] = _zero(plan, plan.reduce_bucket_elements, threshold, prefetch)
+    zero = _zero(plan, bucket, threshold, prefetch=bucket if overlaps else 0)
+    document["zero_optimization"] = zero | _offloaded(plan, pinned=overlaps)
+    if plan.offload is not Offload.NONE:
+        document["zero_force_ds_cpu_optimizer"] = False  # DeepSpeed's would be compiled first
     if setup.gradient_clipping is not None:
         document["gradient_clipping"] = setup.gradient_clipping
     return document
@@ -91,3 +95,14 @@ def _zero(
             "stage3_max_reuse_distance": 0,
         }
     return zero
+
+
+def _offloaded(plan: ParallelismPlan, *, pinned: bool) -> dict[str, Any]:
+    """Return what says that the host has the optimizer's states, or the weights as well."""
+    place = {"device": "cpu", "pin_memory": pinned}
+    names = {
+        Offload.NONE: (),
+        Offload.OPTIMIZER: ("offload_optimizer",),
+        Offload.PARAMETERS: ("offload_optimizer", "offload_param"),
+    }
+    return {name: dict(place) for name in names[plan.offload]}

@@ -5,14 +5,20 @@ precision; a checkpoint holds all weights, and for what is trained a master copy
 moments in fp32; a resuming rank reads its share of that into RAM.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
 from frenzy_marp.core.memory.shape import element_bytes
 from frenzy_shared.domain.cluster import KindSummary
 from frenzy_shared.domain.model import TrainingSetup
-from frenzy_shared.domain.plan import HostEstimate, MemoryTerm, Precision
+from frenzy_shared.domain.plan import (
+    HostEstimate,
+    MemoryTerm,
+    Offload,
+    ParallelismPlan,
+    Precision,
+)
 from frenzy_shared.units import GIB, MIB, format_bytes
 
 # Python with torch, transformers and DeepSpeed (torch 2.13, CPU build).
@@ -22,12 +28,21 @@ _CUDA_PROCESS: Final = 3 * GIB
 _SAVED_PER_TRAINED: Final = 12  # master copy and two moments in fp32
 
 
+# Of what the host's AdamW (torch's, tensor by tensor) updates, bytes per trained parameter: master
+# weight, gradient and two moments in fp32 all the time, and two temporaries in an update.
+_OFFLOADED_STATES: Final = 16
+_OFFLOADED_UPDATE: Final = 8
+_UPDATED_AT_ONCE: Final = 1_000_000_000  # parameters: ZeRO-3's sub_group_size
+
+
 @dataclass(frozen=True, slots=True)
 class HostNeeds:
     """What all plans of a job in one precision have in common, bytes: weights, and saved states."""
 
     weights: int
     saved: int
+    trained: int  # parameters
+    element: int  # bytes of a weight
 
     @classmethod
     def of(cls, setup: TrainingSetup, precision: Precision) -> "HostNeeds":
@@ -36,7 +51,35 @@ class HostNeeds:
         return cls(
             model.num_parameters * element_bytes(precision),
             model.num_trained_parameters * _SAVED_PER_TRAINED,
+            model.num_trained_parameters,
+            element_bytes(precision),
         )
+
+    def of_plan(self, plan: ParallelismPlan, *, emulated: bool, allocated: int) -> HostEstimate:
+        """Return what a plan takes: as ``estimate``, and what it offloads."""
+        found = self.estimate(plan.data, emulated=emulated, allocated=allocated)
+        if plan.offload is Offload.NONE:
+            return found
+        ram = _terms(self._offloaded(plan))
+        more = sum(term.size_bytes for term in ram)
+        return replace(found, ram_bytes=found.ram_bytes + more, ram=found.ram + ram)
+
+    def _offloaded(self, plan: ParallelismPlan) -> dict[str, int]:
+        """Return the RAM of one rank's part (DeepSpeed 0.19: stage_1_and_2.py, stage3.py).
+
+        In the compute precision the host has what it sends back, and gradients that accumulate.
+        """
+        own, element = -(-self.trained // plan.data), self.element
+        accumulates = plan.gradient_accumulation_steps > 1
+        updated = own if plan.zero_stage < 3 else min(own, _UPDATED_AT_ONCE)
+        sent = 2 if plan.zero_stage < 3 and accumulates else 1
+        parameters = plan.offload is Offload.PARAMETERS
+        return {
+            "offloaded optimizer states": own * _OFFLOADED_STATES,
+            "the offloaded optimizer's update": updated * _OFFLOADED_UPDATE,
+            "what goes to and from the device": sent * own * element,
+            "offloaded weights": self.weights // plan.data if parameters else 0,
+        }
 
     @lru_cache(maxsize=64)  # noqa: B019 - it holds numbers only, and kinds share answers
     def estimate(self, ranks: int, *, emulated: bool, allocated: int) -> HostEstimate:
@@ -69,10 +112,8 @@ def shortage(host: HostEstimate, kind: KindSummary, devices: int) -> str:
     needed, there = ranks * host.ram_bytes, kind.host_memory_bytes
     if not there or needed <= there:
         return ""
-    return (
-        f"{ranks} ranks on one node need {format_bytes(needed)} of RAM, "
-        f"a node of {kind.kind} has {format_bytes(there)}"
-    )
+    who = f"{ranks} ranks on one node need" if ranks > 1 else "a rank needs"
+    return f"{who} {format_bytes(needed)} of RAM, a node of {kind.kind} has {format_bytes(there)}"
 
 
 def _terms(named: dict[str, int]) -> tuple[MemoryTerm, ...]:

@@ -10,7 +10,7 @@ from frenzy_marp.core.host import HostNeeds
 from frenzy_marp.core.memory.analytical import COUNTABLE, Floor, floor_of, workload_of
 from frenzy_marp.core.memory.predictor import Peak, Predictor, Sharding
 from frenzy_shared.domain.model import Pins, TrainingSetup
-from frenzy_shared.domain.plan import Loss, Precision
+from frenzy_shared.domain.plan import Loss, Offload, Precision
 
 
 @dataclass(slots=True)
@@ -113,6 +113,7 @@ class Ladder:
             accumulates=accumulates,
             cuda=self.cuda,
             single_step=self.single_step,
+            offload=option.offload,
         )
 
 
@@ -194,6 +195,7 @@ class Demand:
             ranks=ranks,
             single_step=setup.optimizer_steps == 1,
             loss=losses(setup, self.pins)[-1],  # the one that takes less
+            offload=self.pins.offload or Offload.NONE,
         )
 
     def _predictor(self, element: int) -> Predictor:

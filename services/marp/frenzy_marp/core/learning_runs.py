@@ -11,6 +11,7 @@ from frenzy_shared.domain.job import JobRecord, RankOutcome, StopReason
 from frenzy_shared.domain.model import Pins, TrainingSetup
 from frenzy_shared.domain.plan import (
     ActivationCheckpointing,
+    Offload,
     ParallelismPlan,
     Precision,
     ResourcePlan,
@@ -53,6 +54,7 @@ class Conditions:
     sharded: bool
     checkpointing: ActivationCheckpointing
     shape: str  # of model and sequence
+    offload: Offload = Offload.NONE
 
     @property
     def levels(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
@@ -67,7 +69,8 @@ class Conditions:
             self.attention,
             self.precision,
         )
-        stage = f"zero-{self.zero_stage}"
+        offloaded = "" if self.offload is Offload.NONE else f"-offload-{self.offload}"
+        stage = f"zero-{self.zero_stage}{offloaded}"
         plan = (*method, stage, "gang" if self.sharded else "alone", self.checkpointing)
         return method, plan, (*plan, self.shape)
 
@@ -171,6 +174,7 @@ def conditions(
         sharded=plan.world_size > 1,
         checkpointing=plan.activation_checkpointing,
         shape=shape,
+        offload=plan.offload,
     )
 
 

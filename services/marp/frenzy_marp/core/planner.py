@@ -9,7 +9,7 @@ less comes first.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
@@ -26,6 +26,7 @@ from frenzy_marp.core.refusals import (
     excluded,
     missing_kinds,
     no_precision,
+    no_room,
     no_split,
     pinned,
     relaxations,
@@ -39,7 +40,9 @@ from frenzy_shared.domain.cluster import KindSummary, kinds_digest
 from frenzy_shared.domain.ids import PlanId
 from frenzy_shared.domain.model import Pins, TrainingSetup
 from frenzy_shared.domain.plan import (
+    HostEstimate,
     Loss,
+    Offload,
     ParallelismPlan,
     PlanSet,
     RefusedPlan,
@@ -120,12 +123,9 @@ def plan_job(
     refused = [*unsupported_degrees(setup.pins), *missing_kinds(question.kinds, setup.pins)]
     fitting: list[_Found] = []
     if not unsupported_degrees(setup.pins):
-        for kind in question.kinds:
-            found = _plan_kind(question, kind)
-            if isinstance(found, RefusedPlan):
-                refused.append(found)
-            else:
-                fitting.extend(found)
+        first = _plan_kinds(question, setup.pins)
+        refused += first.refused + first.short
+        fitting = first.fitting or _offloaded(question, refused)
     kept = _kept(fitting)
     pins = pinned(setup.pins)
     plans = tuple(_resource_plan(found, kept[0], pins) for found in kept)
@@ -138,26 +138,80 @@ def plan_job(
     )
 
 
-def _plan_kind(question: _Question, kind: KindSummary) -> list[_Found] | RefusedPlan:
-    pins = question.setup.pins
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """What fits of all kinds, and what was refused: for the devices' memory or the nodes' RAM."""
+
+    fitting: list[_Found] = field(default_factory=list[_Found])
+    refused: list[RefusedPlan] = field(default_factory=list[RefusedPlan])
+    short: list[RefusedPlan] = field(default_factory=list[RefusedPlan])
+
+
+def _plan_kinds(question: _Question, pins: Pins) -> _Answers:
+    answers = _Answers()
+    for kind in question.kinds:
+        _plan_kind(question, kind, pins, answers)
+    return answers
+
+
+def _offloaded(question: _Question, refused: list[RefusedPlan]) -> list[_Found]:
+    """Plan again with more and more of a job in the nodes' RAM, until something fits.
+
+    A script has its states where it wants them. What RAM is short of is added to ``refused``.
+    """
+    given = question.setup.pins
+    if given.offload is not None or question.setup.own_loss:
+        return []
+    for offload, stages in ((Offload.OPTIMIZER, {1, 2, 3}), (Offload.PARAMETERS, {3})):
+        if given.zero_stage is None or given.zero_stage in stages:
+            answers = _plan_kinds(question, replace(given, offload=offload))
+            if answers.fitting:
+                return answers.fitting
+            refused += answers.short
+    return []
+
+
+def _plan_kind(question: _Question, kind: KindSummary, pins: Pins, answers: _Answers) -> None:
     left_out = excluded(kind, pins)
     if left_out is not None:
-        return left_out
+        answers.refused.append(left_out)
+        return
     gpu = gpu_model(kind)
     offer = question.offer(kind, gpu, pins)
     if offer is None:
-        return no_precision(kind, pins)
-    fitting = front(offer)
-    if fitting:
-        return [_Found(offer, choice) for choice in fitting]
-    return _refusal(question, offer)
+        answers.refused.append(no_precision(kind, pins))
+        return
+    choices = front(offer)
+    housed = [choice for choice in choices if not _short_of(offer, choice)]
+    answers.fitting.extend(_Found(offer, choice) for choice in housed)
+    if choices and not housed:
+        last = choices[-1]
+        pin = "resources.offload" if question.setup.pins.offload else ""
+        answers.short.append(no_room(kind, offer.plan(last), _short_of(offer, last), pin))
+    elif not choices:
+        answers.refused.append(_refusal(question, offer, pins))
 
 
-def _refusal(question: _Question, offer: Offer) -> RefusedPlan:
+def _short_of(offer: Offer, choice: Choice) -> str:
+    """Return in words what RAM an offloading plan is short of; "" when it is not."""
+    plan = offer.plan(choice)
+    if plan.offload is Offload.NONE:
+        return ""
+    return shortage(_host(offer, choice), offer.kind, plan.data)
+
+
+def _host(offer: Offer, choice: Choice) -> HostEstimate:
+    """Return what a plan takes of its nodes; tensors are in RAM only where devices are emulated."""
+    peak = choice.ladder.peak(choice.index, choice.loss).allocated if offer.emulated else 0
+    needs = offer.demand.host(offer.precision)
+    return needs.of_plan(offer.plan(choice), emulated=offer.emulated, allocated=peak)
+
+
+def _refusal(question: _Question, offer: Offer, pins: Pins) -> RefusedPlan:
     setup = question.setup
     nearest = nearest_miss(offer)
     if nearest is None:
-        return no_split(setup, offer.kind, offer.gpu, setup.pins)
+        return no_split(setup, offer.kind, offer.gpu, pins)
     plan = offer.plan(Choice(nearest, 0, nearest.option.losses[-1], inf))
     peak = _peak(nearest, plan, offer)
     taught = offer.terms(nearest.option).memory
@@ -208,6 +262,7 @@ def _identity(offer: Offer, choice: Choice) -> PlanId:
         f"{offer.kind.kind}-{option.devices}-z{option.zero_stage}"
         f"-m{option.micro_batches[choice.index]}-{offer.precision}-{option.checkpointing}"
         f"{'-chunked' if choice.loss is Loss.CHUNKED else ''}"
+        f"{'' if option.offload is Offload.NONE else f'-offload-{option.offload}'}"
     )
     return PlanId(_NOT_ALPHANUMERIC.sub("-", text.lower()))
 
@@ -234,16 +289,11 @@ def _resource_plan(found: _Found, best: _Found, pins: tuple[str, ...]) -> Resour
     offer, choice = found.offer, found.choice
     setup = offer.demand.setup
     plan = offer.plan(choice)
-    # Nothing overlaps with gathering on a CPU: looking ahead would only cost memory.
-    prefetch = 0 if offer.emulated else plan.reduce_bucket_elements
     traits = offer.traits(plan.data)
     _, taught, slowness = offer.terms(choice.ladder.option)
     memory = estimate(choice.ladder.peak(choice.index, choice.loss), traits, correction=taught)
     expected = memory.allocated.expected
-    needs = offer.demand.host(offer.precision)
-    # Tensors are in RAM only where the device is emulated.
-    tensors = expected if offer.emulated else 0
-    host = needs.estimate(plan.data, emulated=offer.emulated, allocated=tensors)
+    host = _host(offer, choice)
     return ResourcePlan(
         id=_identity(offer, choice),
         kind=offer.kind.kind,
@@ -252,7 +302,7 @@ def _resource_plan(found: _Found, best: _Found, pins: tuple[str, ...]) -> Resour
         parallelism=plan,
         memory=memory,
         speed=estimate_speed(setup, plan, offer.kind, offer.gpu, offer.pace, correction=slowness),
-        deepspeed_config=deepspeed_config(setup, plan, prefetch=prefetch),
+        deepspeed_config=deepspeed_config(setup, plan, overlaps=not offer.emulated),
         environment={} if offer.emulated else _CUDA_ENVIRONMENT,
         oom_probability=oom_probability(expected, offer.kind.memory_bytes, traits, taught),
         pinned=pins,
@@ -269,6 +319,8 @@ def _why(found: _Found, best: _Found, pins: tuple[str, ...], short_of: str) -> s
         notes.append(f"{offer.kind.kind} is not in the catalogue: {offer.gpu.sources}")
     if offer.demand.setup.model.structure.assumed:
         notes.append("nobody has checked this architecture: it is taken to be like Llama")
+    if offer.demand.pins.offload not in {None, Offload.NONE} and "resources.offload" not in pins:
+        notes.append("nothing fits without the nodes' RAM for what it offloads")
     if pins:
         notes.append(f"pinned by you: {', '.join(pins)}")
     if short_of:

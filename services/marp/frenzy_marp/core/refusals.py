@@ -11,6 +11,7 @@ from frenzy_shared.domain.plan import (
     ActivationCheckpointing,
     Loss,
     MemoryEstimate,
+    Offload,
     ParallelismPlan,
     RefusedPlan,
 )
@@ -20,6 +21,7 @@ from frenzy_shared.units import format_bytes
 _RELAXATIONS: Final[tuple[tuple[str, Callable[[Pins], Pins]], ...]] = (
     ("resources.gpus", lambda pins: replace(pins, device_count=None)),
     ("resources.max_gpus", lambda pins: replace(pins, max_devices=None)),
+    ("resources.offload", lambda pins: replace(pins, offload=None)),
     ("resources.zero_stage", lambda pins: replace(pins, zero_stage=None)),
     ("loss", lambda pins: replace(pins, loss=None)),
     ("resources.micro_batch_size", lambda pins: replace(pins, micro_batch_size=None)),
@@ -166,13 +168,29 @@ def too_large(
     )
 
 
+def no_room(kind: KindSummary, plan: ParallelismPlan, shortage: str, pin: str) -> RefusedPlan:
+    """Refuse a plan that offloads more than its nodes have RAM for."""
+    return RefusedPlan(
+        kind=kind.kind,
+        device_count=plan.data,
+        option=describe(kind, plan),
+        reason=f"offloads to RAM, but {shortage}",
+        pin=pin,
+    )
+
+
 def describe(kind: KindSummary, plan: ParallelismPlan) -> str:
     """Return a plan in words, for example "2 x T4, ZeRO-3, micro-batch 1, fp16"."""
     chunked = ", chunked loss" if plan.loss is Loss.CHUNKED else ""
     recomputed = (
         ", checkpointed" if plan.activation_checkpointing is ActivationCheckpointing.FULL else ""
     )
+    offloaded = {
+        Offload.NONE: "",
+        Offload.OPTIMIZER: ", optimizer offloaded",
+        Offload.PARAMETERS: ", optimizer and weights offloaded",
+    }[plan.offload]
     return (
         f"{plan.data} x {kind.kind}, ZeRO-{plan.zero_stage}, micro-batch "
-        f"{plan.micro_batch_size}, {plan.precision}{recomputed}{chunked}"
+        f"{plan.micro_batch_size}, {plan.precision}{recomputed}{chunked}{offloaded}"
     )

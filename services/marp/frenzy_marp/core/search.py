@@ -25,6 +25,7 @@ from frenzy_shared.domain.cluster import KindSummary
 from frenzy_shared.domain.plan import (
     ActivationCheckpointing,
     Loss,
+    Offload,
     ParallelismPlan,
     Precision,
 )
@@ -95,7 +96,14 @@ class Offer:
     def pace(self) -> Pace:
         """Return how fast the job runs on this kind."""
         demand = self.demand
-        return pace(demand.setup, self.kind, self.gpu, self.precision, demand.bucket)
+        return pace(
+            demand.setup,
+            self.kind,
+            self.gpu,
+            self.precision,
+            demand.bucket,
+            offload=demand.pins.offload or Offload.NONE,
+        )
 
     def traits(self, devices: int) -> DeviceTraits:
         """Return what surrounds the allocated bytes."""

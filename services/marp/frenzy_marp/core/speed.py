@@ -16,6 +16,7 @@ from frenzy_shared.domain.cluster import KindSummary
 from frenzy_shared.domain.model import Attention, TrainingSetup
 from frenzy_shared.domain.plan import (
     ActivationCheckpointing,
+    Offload,
     ParallelismPlan,
     Precision,
     SpeedEstimate,
@@ -29,6 +30,10 @@ _POWER_OF_BOARD: Final = 0.8  # drawn while training
 _BYTES_PER_OPTIMIZED_PARAMETER: Final = 96
 _PARTS: Final = ("compute", "launch", "optimizer", "communication")
 _OPERATORS_PER_LAYER: Final = (90, 150)  # forward and backward: plain, and with a gated MLP
+# What the host's processors read and write for an offloaded optimizer, all ranks of a node
+# together, per second: a prior. Gradients go to the host in fp32.
+_HOST_BYTES_S: Final = 100e9
+_OFFLOADED_GRADIENT_BYTES: Final = 4
 _TENSOR_REDUCTIONS: Final = (4, 6)  # of a layer's hidden states, without and with recomputation
 
 
@@ -53,28 +58,64 @@ class Pace:
     tensor: int
     parameter_bytes: float
     gradient_bytes: float  # less where only adapters are trained
+    trained: float  # parameters
     gathered: int  # weights that ZeRO-3 gathers, each on its own
     buckets: int
     node_devices: int
+    offload: Offload = Offload.NONE
 
     def on(self, devices: int) -> "Gang":
         """Return the pace of so many data-parallel devices (or groups of tensor-parallel ones)."""
         beyond = devices * self.tensor > self.node_devices
         hops = devices - 1
         around = hops / devices / self._ring_bytes_s(devices, beyond=beyond)
+        host = self._host_s(devices)
         return Gang(
             pace=self,
             compute_s=(self.compute_s[0] / devices, self.compute_s[1] / devices),
             tensor_s=(self.tensor_s[0] / devices, self.tensor_s[1] / devices),
-            optimizer_s=(self.optimizer_s, self.optimizer_s / devices),
+            optimizer_s=(self.optimizer_s, host.optimizer_s or self.optimizer_s / devices),
+            host=host,
             ring_s=around * self.parameter_bytes,
             gradient_ring_s=around * self.gradient_bytes,
             hops_s=hops * self.rates.messages_s[beyond],
         )
 
+    def _host_s(self, devices: int) -> "HostTime":
+        """Return what offloading takes: an update on the host, and the way there and back."""
+        if self.offload is Offload.NONE:
+            return HostTime()
+        link = self.gpu.host_link * self.priors.host_share
+        trained = self.trained / devices
+        element = self.gradient_bytes / self.trained
+        weights = self.parameter_bytes / devices if self.offload is Offload.PARAMETERS else 0.0
+        neighbours = min(devices, self.node_devices)
+        updated = trained * _BYTES_PER_OPTIMIZED_PARAMETER * neighbours
+        return HostTime(
+            optimizer_s=updated / _HOST_BYTES_S,
+            step_s=trained * (_OFFLOADED_GRADIENT_BYTES + element) / link,
+            gather_s=weights / link,
+            accumulate_s=2 * trained * element / link,
+        )
+
     def _ring_bytes_s(self, devices: int, *, beyond: bool) -> float:
         neighbours = min(devices, self.node_devices)
         return ring_bytes_s(self.gpu, neighbours, beyond=beyond, priors=self.priors)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTime:
+    """Seconds that offloading takes: in a step, for a gathering of weights, in a micro-step."""
+
+    optimizer_s: float = 0.0
+    step_s: float = 0.0
+    gather_s: float = 0.0
+    accumulate_s: float = 0.0
+
+    def moving_s(self, micro_steps: int, gathers: int) -> float:
+        """Return the seconds in which a step moves things between host and device."""
+        accumulating = self.accumulate_s * (micro_steps - 1)
+        return self.step_s + accumulating + gathers * self.gather_s * micro_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +134,7 @@ class Gang:
     ring_s: float
     gradient_ring_s: float
     hops_s: float
+    host: HostTime
 
     def parts_s(
         self, stage: int, micro_steps: int, *, recomputes: bool
@@ -110,7 +152,9 @@ class Gang:
             compute_s,
             launch_s,
             self.optimizer_s[stage > 0],
-            shared_s + self.tensor_s[recomputes],
+            shared_s
+            + self.tensor_s[recomputes]
+            + self.host.moving_s(micro_steps, 3 if recomputes else 2),
         )
 
     def total_s(
@@ -148,6 +192,7 @@ def pace(
     tensor: int = 1,
     tf32: bool = False,
     priors: Priors = PRIORS,
+    offload: Offload = Offload.NONE,
 ) -> Pace:
     """Work out what every plan of a job on a kind has in common; ``bucket`` is in elements."""
     model = setup.model
@@ -178,6 +223,8 @@ def pace(
         gathered=7 * model.num_layers,
         buckets=-(-updated // bucket),
         node_devices=kind.node_counts[0],
+        trained=trained,
+        offload=offload,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from frenzy_marp.core.memory.predictor import Peak, Predictor, Sharding, Workload
 from frenzy_marp.core.memory.shape import element_bytes
 from frenzy_shared.domain.model import Attention, ModelArchitecture
-from frenzy_shared.domain.plan import Loss, MemoryTerm, ParallelismPlan
+from frenzy_shared.domain.plan import Loss, MemoryTerm, Offload, ParallelismPlan
 from frenzy_shared.domain.structure import FusedProjection, QueryKeyNorm
 
 COUNTABLE: Final = 2**44  # bytes; sums stay within 64 bits below it, and no device comes near
@@ -101,6 +101,7 @@ def floor_of(
     ranks: int,
     single_step: bool = False,
     loss: Loss = Loss.FULL,
+    offload: Offload = Offload.NONE,
 ) -> Floor:
     """Return the floor of a way to share a model's states; weights have ``element`` bytes.
 
@@ -109,6 +110,9 @@ def floor_of(
     parameters, frozen, sequence = _basis(model, attention, length, element, loss)
     own = parameters // (ranks if stage else 1)
     whole = (parameters + frozen) // (ranks if stage == 3 else 1)
+    if offload is not Offload.NONE:
+        weights = 0 if offload is Offload.PARAMETERS else element * whole
+        return Floor(states=weights, step=0, sequence=sequence)
     always, in_step = (0, 8 * own) if single_step else (8 * own, 0)
     return Floor(
         states=element * whole + always,
@@ -150,6 +154,7 @@ def _prepared(
         ranks=plan.data,
         single_step=single_step,
         loss=plan.loss,
+        offload=plan.offload,
     ).at(plan.micro_batch_size)
     if floor > COUNTABLE:
         return Peak(floor, "every moment", (MemoryTerm(name="at least", size_bytes=floor),))
@@ -167,6 +172,7 @@ def _prepared(
         accumulates=plan.gradient_accumulation_steps > 1,
         cuda=cuda,
         single_step=single_step,
+        offload=plan.offload,
     )
     return _predictor(workload), sharding
 

@@ -17,6 +17,8 @@ from frenzy_marp.core.memory.states import partition_elements
 
 Bytes = npt.NDArray[np.int64]
 
+_FP64: Final = 8
+_MEASURED_AT_ONCE: Final = 250_000_000  # buffer_size of _constant_buffered_norm2, stage3.py
 _UNSHARDED_BUCKET_ELEMENTS: Final = 500_000_000  # MEMORY_OPT_ALLREDUCE_SIZE, engine.py
 
 
@@ -58,20 +60,26 @@ class Gradients:
         default_factory=dict[tuple[int, ...] | bytes, Walk]
     )
 
-    def track(self, stage: int, ranks: int, *, accumulates: bool) -> GradientTrack:
+    def track(
+        self, stage: int, ranks: int, *, accumulates: bool, offloaded: bool = False
+    ) -> GradientTrack:
         """Follow the gradients of one rank through a micro-step.
 
         ``accumulates`` tells that there is more than one micro-step, and asks for the last one.
+        ``offloaded``: the host has the gradients that the optimizer works with.
         """
         if stage == 0:
             walk = self._whole(0, accumulates=accumulates)
             return GradientTrack(walk, self.total + self._largest_message)
+        if stage == 3:
+            return self._scattered(ranks, offloaded=offloaded)
+        if offloaded:
+            leave = self._leaving_whole if stage == 1 else self._leaving_in_parts
+            return leave(ranks, accumulates=accumulates)
         if stage == 1:
             walk = self._whole(self.bucket_bytes, accumulates=accumulates)
             return GradientTrack(walk, self.total + self._reduction(ranks))
-        if stage == 2:
-            return self._partitioned(ranks, accumulates=accumulates)
-        return self._scattered(ranks)
+        return self._partitioned(ranks, accumulates=accumulates)
 
     def spans(self, ranks: int) -> tuple[Bytes, Bytes]:
         """Return (first, end) of the parameters that each rank touches.
@@ -182,6 +190,73 @@ class Gradients:
         after = self.bucket_bytes + int(buckets.over[-1]) + last
         return GradientTrack(Walk(before, handing, kept), after)
 
+    def _leaving_whole(self, ranks: int, *, accumulates: bool) -> GradientTrack:
+        """Stage 1, offloaded: whole until the last micro-step has ended, then off to the host."""
+        walk = self._whole(self.bucket_bytes, accumulates=accumulates)
+        buckets = self._buckets_of_the_model
+        copies = self._copies(buckets, (self.total - self._ends)[::-1], ranks)
+        made = np.maximum(copies, self._norms(buckets, self._slices(ranks)[::-1]))
+        moved = np.cumsum(np.where(buckets.oversized, 0, buckets.filled))
+        return GradientTrack(walk, self.total + self.bucket_bytes + int((made - moved).max()))
+
+    def _leaving_in_parts(self, ranks: int, *, accumulates: bool) -> GradientTrack:
+        """Stage 2, offloaded: the highest of a step's micro-steps at every point.
+
+        In the last one gradients leave for the host bucket by bucket. In earlier ones a copy
+        leaves: a rank keeps those of its partition until backward has ended, and those that lie
+        in the bucket cost nothing (async_accumulate_grad_in_cpu_via_gpu, stage_1_and_2.py).
+        """
+        buckets = self._buckets
+        copies = self._copies(buckets, self.total - self._ends, ranks)
+        made = np.maximum(copies, self._norms(buckets, self._slices(ranks)))
+        before = np.concatenate(([0], self.bucket_bytes + buckets.over))
+        handing = np.concatenate(([self.bucket_bytes], before[1:-1]))
+        flushes = buckets.flushes
+        handing[flushes] += made[buckets.of[flushes] - 1]
+        after = self.bucket_bytes + int(buckets.over[-1] + made[-1])
+        if accumulates:
+            kept = self.bucket_bytes + self._kept(ranks)
+            before[1:] = np.maximum(before[1:], kept)
+            handing[1:] = np.maximum(handing[1:], kept[:-1])
+            after = max(after, int(kept[-1]))
+        return GradientTrack(Walk(before, handing, 0), after)
+
+    def _norms(self, buckets: "_Buckets", slices: Bytes) -> Bytes:
+        """Return the bytes of the largest fp64 copy that each bucket's gradients are measured in.
+
+        ``slices`` are elements (set_norm_for_param_grad_in_gpu, stage_1_and_2.py;
+        _constant_buffered_norm2, stage3.py, which takes so many at a time).
+        """
+        first = np.concatenate(([0], buckets.flushes))
+        measured = np.minimum(slices, _MEASURED_AT_ONCE) * _FP64
+        largest: Bytes = np.maximum.reduceat(measured, first)
+        return largest
+
+    def _slices(self, ranks: int) -> Bytes:
+        """Return the elements of the largest part of each gradient that one rank owns."""
+        elements = self.sizes // self.element
+        own = partition_elements(self.total // self.element, ranks)
+        end = (self.total - self._ends + self.sizes) // self.element
+        start = end - elements
+        first = np.minimum(elements, own - start % own)
+        last = np.minimum(elements, (end - 1) % own + 1)
+        whole = np.where(end // own > -(-start // own), own, 0)
+        largest: Bytes = np.maximum(np.maximum(first, last), whole)
+        return largest
+
+    def _kept(self, ranks: int) -> Bytes:
+        """Return the most bytes that any rank keeps of gradients larger than the bucket.
+
+        ``[k]``: when gradient ``k`` has been handed over, of an earlier micro-step.
+        """
+        first, end = self.spans(ranks)
+        ends = np.cumsum(self._buckets.over)
+        before = (ends - self._buckets.over)[first]
+        done = np.zeros(len(self.sizes), dtype=np.int64)
+        np.maximum.at(done, end - 1, ends[end - 1] - before)
+        rank = np.searchsorted(first, np.arange(len(self.sizes)), side="right") - 1
+        return np.maximum(np.maximum.accumulate(done), ends - before[rank])
+
     def _copies(self, buckets: "_Buckets", starts: Bytes, ranks: int) -> Bytes:
         """Return the bytes of the flat copy that reducing each bucket makes.
 
@@ -201,13 +276,22 @@ class Gradients:
             copies[bucket] = _largest_group(*span, own, self.bucket_bytes)
         return copies
 
-    def _scattered(self, ranks: int) -> GradientTrack:
-        """Stage 3: the bucket and the partition are there from the start (see ``states``)."""
+    def _scattered(self, ranks: int, *, offloaded: bool) -> GradientTrack:
+        """Stage 3: the bucket and the partition are there from the start (see ``states``).
+
+        Where the partition is ``offloaded``, the part of one gradient is brought back to be
+        measured and added to.
+        """
         buckets = self._buckets
         # reduce_scatter_coalesced copies what it interleaves; one even tensor needs no copy.
         single = (buckets.counts == 1) & (buckets.filled % (4 * ranks) == 0)
         copies = np.where(single, 0, buckets.filled)
-        key = single.tobytes()  # most often the same whatever the number of ranks
+        if offloaded:
+            slices = -(-(self.sizes // self.element) // ranks)
+            first = np.concatenate(([0], buckets.flushes))
+            brought = np.maximum.reduceat(slices, first) * self.element
+            copies = copies + brought + self._norms(buckets, slices)
+        key = copies.tobytes()  # most often the same whatever the number of ranks
         if key not in self._walks:
             before = np.concatenate(([0], buckets.over))
             handing = before[:-1].copy()

@@ -23,7 +23,7 @@ from frenzy_marp.core.memory.shape import Shape
 from frenzy_marp.core.memory.sizes import Bytes
 from frenzy_marp.core.memory.states import States, states
 from frenzy_shared.domain.model import Attention, ModelArchitecture
-from frenzy_shared.domain.plan import ActivationCheckpointing, Loss, MemoryTerm
+from frenzy_shared.domain.plan import ActivationCheckpointing, Loss, MemoryTerm, Offload
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,12 @@ class Sharding:
     accumulates: bool
     cuda: bool
     single_step: bool = False
+    offload: Offload = Offload.NONE
 
     @property
     def gathers(self) -> bool:
         """Tell whether weights exist only while their layer runs."""
-        return self.stage == 3 and self.ranks > 1
+        return self.stage == 3 and (self.ranks > 1 or self.offload is Offload.PARAMETERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class Predictor:
         self._sequences = np.array(workload.micro_batches, dtype=np.int64)
         self._blocks: dict[tuple[ActivationCheckpointing, bool], Profile] = {}
         self._ends: dict[tuple[bool, Loss], Profile] = {}
-        self._states: dict[tuple[int, int, bool], States] = {}
+        self._states: dict[tuple[int, int, bool, Offload], States] = {}
         self._held: dict[Walk, Held] = {}
         self._shared: dict[Sharding, _Shared] = {}
         self._elsewhere: dict[tuple[Sharding, ActivationCheckpointing], Bytes] = {}
@@ -241,7 +242,10 @@ class Predictor:
         found = self._shared.get(sharding)
         if found is None:
             track = self._gradients.track(
-                sharding.stage, sharding.ranks, accumulates=sharding.accumulates
+                sharding.stage,
+                sharding.ranks,
+                accumulates=sharding.accumulates,
+                offloaded=sharding.offload is not Offload.NONE,
             )
             resident = self._states_of(sharding)
             held = self._held_on(track.walk)
@@ -302,7 +306,7 @@ class Predictor:
         return found
 
     def _states_of(self, sharding: Sharding) -> States:
-        key = (sharding.stage, sharding.ranks, sharding.cuda)
+        key = (sharding.stage, sharding.ranks, sharding.cuda, sharding.offload)
         found = self._states.get(key)
         if found is None:
             found = self._states[key] = states(
@@ -314,6 +318,7 @@ class Predictor:
                 bucket=self._work.bucket,
                 persistence_threshold=self._work.threshold,
                 cuda=sharding.cuda,
+                offload=sharding.offload,
             )
         return found
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from frenzy_marp.core.memory.tape import BLOCK_BYTES
+from frenzy_shared.domain.plan import Offload
 
 Elements = npt.NDArray[np.int64]
 
@@ -60,16 +61,28 @@ def states(
     persistence_threshold: int,
     frozen: Elements | None = None,
     cuda: bool = False,
+    offload: Offload = Offload.NONE,
 ) -> States:
     """Return the model states for parameters of these sizes (elements each).
 
     ``frozen`` are those that are never updated: weights and nothing else, sharded in stage 3.
+    What is in ``offload`` is in the node's RAM and not counted (see ``host.py``).
     """
     still = _NONE if frozen is None else frozen
     temporaries = _TEMPORARIES_AT_ONCE if cuda else _TEMPORARIES
     if stage == 3:
         prefetched = 2 * bucket * element if cuda and ranks > 1 else 0  # flat, and cut
         buffers = bucket * element + prefetched
+        if offload is not Offload.NONE:
+            return _offloaded_3(
+                parameters,
+                still,
+                ranks=ranks,
+                element=element,
+                buffers=buffers,
+                threshold=persistence_threshold,
+                offload=offload,
+            )
         return _stage_3(
             parameters,
             still,
@@ -81,8 +94,10 @@ def states(
         )
     if stage == 0:
         trained = _unsharded(parameters, element, cuda=cuda)
-    else:
+    elif offload is Offload.NONE:
         trained = _stage_1_and_2(parameters, ranks, element, temporaries)
+    else:
+        trained = _offloaded_1_and_2(parameters, ranks, element)
     whole = _allocated(still, element)
     return replace(
         trained,
@@ -132,6 +147,56 @@ def _stage_1_and_2(parameters: Elements, ranks: int, element: int, temporaries: 
         # The flat copy is made while every parameter still has its own memory.
         initialisation=max(2 * weights, weights + 2 * own * _FP32),
         late_moments=True,
+    )
+
+
+def _offloaded_1_and_2(parameters: Elements, ranks: int, element: int) -> States:
+    """Keep the flat weights and one buffer to add up gradients in (stage_1_and_2.py).
+
+    The flat copy is made beside the parameters, then a rank's partition is copied to be sent.
+    """
+    weights = partition_elements(int(parameters.sum()), ranks) * ranks * element
+    buffer = _allocated(parameters.max(keepdims=True), element)
+    return _on_host(weights, buffer, 2 * weights)
+
+
+def _offloaded_3(
+    parameters: Elements,
+    frozen: Elements,
+    *,
+    ranks: int,
+    element: int,
+    buffers: int,
+    threshold: int,
+    offload: Offload,
+) -> States:
+    """Keep partitions of the weights, unless they are offloaded too, and what is always whole."""
+    every = np.concatenate((parameters, frozen))
+    persistent = _allocated(every[every <= threshold], element)
+    if offload is Offload.PARAMETERS:
+        # Where only the host has partitions, one rank has whole copies of them as well.
+        return _on_host(persistent, buffers, _allocated(every, element))
+    still = _allocated(-(-frozen // ranks), element)
+    own = int((-(-parameters // ranks)).sum()) * element + still
+    largest = -(-every.max(keepdims=True) // ranks)
+    cutting = _allocated(every, element) + _allocated(largest, element)
+    weights = own + (persistent if ranks > 1 else 0)
+    # The first bucket is there when all persistent parameters are gathered.
+    return _on_host(weights, buffers, max(cutting, weights + buffers))
+
+
+def _on_host(weights: int, buffers: int, initialisation: int) -> States:
+    """Return what is left on a device when the optimizer runs on the host."""
+    return States(
+        weights=weights,
+        master=0,
+        moments=0,
+        buffers=buffers,
+        step_gradients=0,
+        step_temporaries=0,
+        step_keeps_gradients=False,
+        initialisation=initialisation,
+        late_moments=False,
     )
 
 
