@@ -1,5 +1,7 @@
 """Which reason each exception becomes."""
 
+import socket
+
 import pytest
 import torch
 
@@ -51,3 +53,15 @@ def test_messages_name_rank_cause_and_remedy() -> None:
     assert describe(error, 2) == "rank 2: data x: is empty; give text"
     assert describe(ValueError("two\n lines"), 0) == "rank 0: ValueError: two lines"
     assert describe(ValueError(), 0) == "rank 0: ValueError: ValueError"
+
+
+def test_a_rendezvous_port_that_somebody_else_took_is_a_communication_error() -> None:
+    """It was free until the ranks started: another attempt gets another one."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(torch.distributed.DistNetworkError) as caught:
+            torch.distributed.TCPStore(
+                "127.0.0.1", taken.getsockname()[1], world_size=1, is_master=True
+            )
+    assert classify(caught.value) is StopReason.COMMUNICATION_ERROR
