@@ -37,7 +37,11 @@ class ScriptedApi:
         self._answers = {}
 
     def on(self, method, path, *answers):
-        self._answers[method, f"/api/v1{path}"] = list(answers)
+        return self.at_root(method, f"/api/v1{path}", *answers)
+
+    def at_root(self, method, path, *answers):
+        """The same for paths beside the API: health, say."""
+        self._answers[method, path] = list(answers)
         return self
 
     def __call__(self, request):

@@ -297,19 +297,24 @@ class GatewayService:
         page_token: str,
     ) -> http.JobList:
         """Show a page of jobs, newest first, without their plans."""
-        page = await self.state.list_jobs(
-            project=self._readable(caller, project),
-            states=states,
-            page_size=page_size,
-            page_token=page_token,
-            labels=labels,
+        page, health = await asyncio.gather(
+            self.state.list_jobs(
+                project=self._readable(caller, project),
+                states=states,
+                page_size=page_size,
+                page_token=page_token,
+                labels=labels,
+            ),
+            self.state.health(),
         )
         pending = await asyncio.gather(*(self._pending(record) for record in page.jobs))
         jobs = (
             views.job_view(record, None, why)
             for record, why in zip(page.jobs, pending, strict=True)
         )
-        return http.JobList(jobs=tuple(jobs), next_page_token=page.next_token)
+        return http.JobList(
+            jobs=tuple(jobs), next_page_token=page.next_token, safe_mode=health.safe_mode
+        )
 
     async def explain(self, caller: Caller, job: str) -> http.ExplainView:
         """Say why a job is where it is: the scheduler's answer, else the last known reason."""
@@ -339,9 +344,15 @@ class GatewayService:
 
     async def queue(self, caller: Caller, project: str | None, limit: int) -> http.QueueView:
         """Show the first waiting jobs that the caller may see, and until when they wait."""
-        reply = await self.questions.queue(self._readable(caller, project), limit)
+        reply, health = await asyncio.gather(
+            self.questions.queue(self._readable(caller, project), limit), self.state.health()
+        )
         return http.QueueView(
-            policy=reply.policy, total=reply.total, entries=reply.entries, basis=reply.basis
+            policy=reply.policy,
+            total=reply.total,
+            entries=reply.entries,
+            basis=reply.basis,
+            safe_mode=health.safe_mode,
         )
 
     # -- cluster ------------------------------------------------------------------------------
@@ -368,7 +379,8 @@ class GatewayService:
 
     async def nodes(self) -> http.NodeList:
         """Show all nodes."""
-        return views.nodes_view(await self.state.cluster())
+        cluster, health = await asyncio.gather(self.state.cluster(), self.state.health())
+        return views.nodes_view(cluster, health.safe_mode)
 
     # -- inside -------------------------------------------------------------------------------
 

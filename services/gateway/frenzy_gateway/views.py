@@ -77,10 +77,12 @@ def timeline_view(entries: Iterable[Json]) -> Timeline:
     )
 
 
-def nodes_view(cluster: ClusterSnapshot) -> NodeList:
+def nodes_view(cluster: ClusterSnapshot, safe_mode: str) -> NodeList:
     """Show all nodes and who owns their devices, by name."""
     nodes = sorted(cluster.nodes, key=lambda node: node.id)
-    return NodeList(nodes=tuple(node_view(node, cluster.owners) for node in nodes))
+    return NodeList(
+        nodes=tuple(node_view(node, cluster.owners) for node in nodes), safe_mode=safe_mode
+    )
 
 
 def node_view(node: NodeRecord, owners: Mapping[str, str]) -> NodeView:

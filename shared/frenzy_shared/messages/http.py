@@ -74,10 +74,14 @@ class JobView(Wire):
 
 
 class JobList(Wire):
-    """A page of jobs, newest first. ``next_page_token`` is "" on the last page."""
+    """A page of jobs, newest first. ``next_page_token`` is "" on the last page.
+
+    ``safe_mode``: why nothing starts or changes at present; "" when it may.
+    """
 
     jobs: tuple[JobView, ...]
     next_page_token: str = ""
+    safe_mode: str = ""
 
 
 class ArrayView(Wire):
@@ -136,9 +140,10 @@ class NodeView(Wire):
 
 
 class NodeList(Wire):
-    """All nodes, by name."""
+    """All nodes, by name. ``safe_mode`` as in ``JobList``."""
 
     nodes: tuple[NodeView, ...]
+    safe_mode: str = ""
 
 
 class DrainRequest(Wire):
@@ -240,13 +245,14 @@ class ExplainView(Wire):
 class QueueView(Wire):
     """The first waiting jobs in the order of ``policy``; ``total`` counts all of them.
 
-    ``basis`` is what the predicted times rest on.
+    ``basis`` is what the predicted times rest on; ``safe_mode`` as in ``JobList``.
     """
 
     policy: str
     total: int
     entries: tuple[QueueEntry, ...]
     basis: Basis | None = None
+    safe_mode: str = ""
 
 
 class SeriesView(Wire):

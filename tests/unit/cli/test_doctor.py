@@ -16,7 +16,7 @@ def server_check(cli, *wrong, status=200):
     checks = (CheckView(name="store", ok=True), *wrong)
     view = ReadinessView(status="degraded" if wrong else "ready", checks=checks)
     cli.api.on("GET", "/nodes", ok(node_list()))
-    cli.api._answers["GET", "/readyz"] = [httpx.Response(status, content=view.encode())]
+    cli.api.at_root("GET", "/readyz", httpx.Response(status, content=view.encode()))
     return doctor._server()
 
 

@@ -21,11 +21,14 @@ from tests.support.api import (
 
 from frenzy.cli import output
 from frenzy_shared.messages.http import (
+    SAFE_MODE,
+    CheckView,
     ExplainView,
     JobList,
     PendingView,
     QueueView,
     RankView,
+    ReadinessView,
     Timeline,
     TimelineEntry,
 )
@@ -71,7 +74,7 @@ def test_get_shows_a_field_a_line(cli):
 
 def test_list_filters_are_sent(two_jobs):
     two_jobs("list", "--state", "RUNNING", "--state", "QUEUED", "--label", "team=x")
-    params = two_jobs.api.requests[-1].url.params
+    params = two_jobs.api.sent("GET", "/jobs")[-1].url.params
     assert params.get_list("state") == ["RUNNING", "QUEUED"]
     assert params["label.team"] == "x"
     assert two_jobs("list", "--label", "nonsense").code == 2
@@ -300,3 +303,20 @@ def test_usage_errors_are_2(cli, arguments):
 
 def test_a_mistyped_command_gets_a_suggestion(cli):
     assert "submit" in cli("submitt").err
+
+
+CLOSED = ReadinessView(
+    status="degraded",
+    checks=(CheckView(name=SAFE_MODE, ok=False, detail="nothing starts or changes: an old copy"),),
+)
+
+
+@pytest.mark.parametrize("command", ["list", "nodes", "queue"])
+def test_a_closed_store_is_said_beside_every_listing(cli, command):
+    queue = QueueView(policy="has", total=0, entries=(), safe_mode="an old copy")
+    cli.api.on("GET", "/jobs", ok(JobList(jobs=(job_view(),))))
+    cli.api.on("GET", "/nodes", ok(node_list())).on("GET", "/queue", ok(queue))
+    cli.api.at_root("GET", "/readyz", ok(CLOSED))
+    shown = cli(command)
+    assert "SAFE MODE: an old copy; nothing starts or changes" in shown.err
+    assert "SAFE MODE" not in shown.out

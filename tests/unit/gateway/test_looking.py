@@ -261,3 +261,13 @@ async def test_an_infeasible_plan_is_an_answer_not_an_error(gateway, admin):
     )
     response = await admin.post("/api/v1/plans", json=SPEC)
     assert (response.status_code, response.json()["plans"]["message"]) == (200, "no")
+
+
+async def test_listings_say_that_nothing_moves(gateway, admin, job):
+    async def told():
+        found = [(await admin.get(f"/api/v1/{what}")).json() for what in ("jobs", "nodes")]
+        return {listing["safe_mode"] for listing in found}
+
+    assert await told() == {""}
+    await gateway.store.enter_safe_mode("it is an old copy")
+    assert await told() == {"it is an old copy"}

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from frenzy.cli import choice, eta, exits, output, show, watching
+from frenzy.cli import choice, closed, eta, exits, output, show, watching
 from frenzy.cli.options import Format, JobArgument, JobArguments, Output, Quiet, Url
 from frenzy.client import Client
 from frenzy.errors import FrenzyError
@@ -66,6 +66,7 @@ def list_(
     with Client(url) as client:
         found = client.jobs(project=project, states=state or (), labels=labels)
         views = [job.view for job, _ in zip(found, range(limit), strict=False)]
+        closed.look(client)
     chosen = Format.NAME if quiet else output_
     output.write_list(views, chosen, _COLUMNS, wide=_WIDE, name=lambda job: job.id)
     if not views and chosen is Format.TABLE:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.text import Text
 
-from frenzy.cli import output, show
+from frenzy.cli import closed, output, show
 from frenzy.cli.groups import group
 from frenzy.cli.options import Format, Output, Quiet, Url, Yes
 from frenzy.client import Client
@@ -49,6 +49,7 @@ def list_nodes(
         return
     with Client(url) as client:
         found = client.nodes()
+        closed.look(client)
     chosen = Format.NAME if quiet else output_
     output.write_list(found, chosen, _COLUMNS, wide=_WIDE, name=lambda node: node.id)
     shown = chosen in (Format.TABLE, Format.WIDE) and output.interactive()

@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from frenzy.cli import eta, exits, output, show
+from frenzy.cli import closed, eta, exits, output, show
 from frenzy.cli.options import Format, Output, Quiet, Url
 from frenzy.client import Client
 from frenzy_shared.messages.answers import QueueEntry
@@ -46,13 +46,14 @@ def queue(
 
 
 def _write(view: QueueView, chosen: Format) -> None:
+    closed.say(view.safe_mode)
     if chosen in (Format.JSON, Format.YAML):
         output.write_data(output.as_json(view), chosen)
     elif chosen is Format.NAME:
         output.out().print("\n".join(entry.job for entry in view.entries), markup=False)
     elif view.entries:
         output.out().print(_table(view, chosen))
-        output.err().print(Text(_foot(view), style="dim"))
+        output.err().print(Text(_foot(view.model_copy(update={"safe_mode": ""})), style="dim"))
     else:
         output.err().print("nobody waits")
 
@@ -106,4 +107,5 @@ def _foot(view: QueueView) -> str:
     jobs = "nobody waits" if not view.total else f"{view.total} waiting under policy {view.policy}"
     more = f"; the first {shown} are shown" if shown < view.total else ""
     rest = f"; {eta.foundation(view.basis)}" if view.basis is not None and view.total else ""
-    return jobs + more + rest
+    shut = f"\n{closed.sentence(view.safe_mode)}" if view.safe_mode else ""
+    return jobs + more + rest + shut
