@@ -96,7 +96,11 @@ class Services:
         for process in self.running.values():
             process.terminate()
         for process in self.running.values():
-            process.wait(15)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
     def cpu_s(self, service: str) -> float:
         """Return the processor seconds that the replicas of a service have used."""

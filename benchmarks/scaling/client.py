@@ -5,6 +5,7 @@ asks for.
 """
 
 import asyncio
+import contextlib
 import json
 import random
 import time
@@ -25,6 +26,9 @@ class Answer:
     headers: dict[str, str]
     body: bytes
     seconds: float
+
+
+_BROKEN: Final = Answer(status=0, headers={}, body=b"", seconds=0.0)
 
 
 @dataclass(kw_only=True)
@@ -73,22 +77,28 @@ class Client:
             started = time.perf_counter()
             try:
                 reader, writer = await self._connection(port)
+            except OSError:
+                return _BROKEN
+            keep = False
+            try:
                 writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + content)
                 status, answered, text = await _read(reader)
-            except (OSError, asyncio.IncompleteReadError, ValueError):
-                return Answer(status=0, headers={}, body=b"", seconds=0.0)
+                keep = answered.get("connection") != "close"
+            except (OSError, asyncio.IncompleteReadError):
+                return _BROKEN
+            finally:
+                if keep:
+                    self._idle.setdefault(port, []).append((reader, writer))
+                else:
+                    await _end(writer)
             took = time.perf_counter() - started
-            if answered.get("connection") == "close":
-                writer.close()
-            else:
-                self._idle.setdefault(port, []).append((reader, writer))
         return Answer(status=status, headers=answered, body=text, seconds=took)
 
     async def close(self) -> None:
         """Close every connection."""
         for pairs in self._idle.values():
             for _, writer in pairs:
-                writer.close()
+                await _end(writer)
         self._idle.clear()
 
     async def _connection(self, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -97,7 +107,14 @@ class Client:
             reader, writer = idle.pop()
             if not reader.at_eof():
                 return reader, writer
+            await _end(writer)
         return await asyncio.open_connection("127.0.0.1", port)
+
+
+async def _end(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(OSError):  # it was broken already
+        await writer.wait_closed()
 
 
 async def _read(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:

@@ -27,7 +27,7 @@ from frenzy_shared.state.redis import RedisStore
 
 STORMING, OTHER = "storm", "other"
 KINDS: Final = ("NVIDIA GeForce RTX 2080 Ti", "NVIDIA A100-SXM4-40GB", "NVIDIA H100 80GB HBM3")
-_EVERY_S: Final = 0.1  # between two submissions of the other project
+_EVERY_S: Final = 0.25  # between two submissions of the other project
 _PATIENCE_S: Final = 600.0
 
 
