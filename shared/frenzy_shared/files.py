@@ -7,10 +7,14 @@ from pathlib import Path
 def write_private(path: Path, text: str) -> None:
     """Write ``text`` to ``path`` with mode 0600, all or nothing; it outlives a power cut."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:  # a full disk: no part of a secret stays
+        aside.unlink(missing_ok=True)
+        raise
     rename(aside, path)
 
 

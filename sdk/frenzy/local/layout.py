@@ -144,7 +144,7 @@ class Layout:
             finally:
                 probe.unlink(missing_ok=True)  # a full disk lets it be made, but not written
         except OSError as error:
-            raise _cannot_write(self.root, error) from None
+            raise cannot_write(self.root, error) from None
         free_bytes = shutil.disk_usage(self.root).free
         if free_bytes < _NEEDED_BYTES:
             raise StorageFull(
@@ -160,7 +160,8 @@ def default_layout() -> Layout:
     return Layout(Path(base).absolute() / "frenzy")
 
 
-def _cannot_write(root: Path, error: OSError) -> Misconfigured | StorageFull:
+def cannot_write(root: Path, error: OSError) -> Misconfigured | StorageFull:
+    """Say what to do about a folder that cannot be written, or whose disk is full."""
     hint = "set XDG_DATA_HOME to a folder of yours on a disk with space"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageFull(f"the disk under {root} is full", suggestions=(hint,))

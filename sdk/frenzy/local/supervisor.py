@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import errno
 import logging
 import os
 import signal
@@ -18,7 +19,7 @@ from frenzy.local.doors import doors_of
 from frenzy.local.drain import attempts_alive, drain
 from frenzy.local.files import read_json
 from frenzy.local.fulldisk import FullDisk
-from frenzy.local.layout import Layout
+from frenzy.local.layout import Layout, cannot_write
 from frenzy.local.options import Options
 from frenzy.local.preparing import create_streams, load_functions
 from frenzy.local.processes import ProcessMark, end_all
@@ -245,7 +246,12 @@ async def supervise(layout: Layout, ready: Ready) -> None:
     with hold(layout.lock) as ours:
         if not ours:
             raise Unavailable(f"another supervisor runs in {layout.root}")
-        await Supervisor(layout, options, ready).run(stop)
+        try:
+            await Supervisor(layout, options, ready).run(stop)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise cannot_write(layout.root, error) from None
 
 
 def _changed_ns(paths: Sequence[Path]) -> list[int]:

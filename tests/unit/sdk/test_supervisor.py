@@ -1,5 +1,6 @@
 """What ``frenzy up`` waits for at the end of its start."""
 
+import errno
 import types
 
 import pytest
@@ -8,7 +9,7 @@ from tests.support.api import node_list
 from frenzy.local import supervisor
 from frenzy.local.layout import Layout
 from frenzy.local.options import Options
-from frenzy_shared.errors import Unavailable
+from frenzy_shared.errors import StorageFull, Unavailable
 from frenzy_shared.messages.http import SAFE_MODE, CheckView, ReadinessView
 
 NODE = node_list().nodes[0]
@@ -61,6 +62,15 @@ async def test_a_node_that_was_drained_before_is_here(wait):
 async def test_a_node_that_does_not_come_is_named(wait):
     with pytest.raises(Unavailable, match="node-b"):
         await wait("UP", "JOINING")
+
+
+async def test_a_disk_that_is_full_while_it_starts_is_said_in_words(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(supervisor.stack, "build", full)
+    with pytest.raises(StorageFull, match="is full"):
+        await supervisor.supervise(Layout(root=tmp_path), lambda _: None)
 
 
 async def test_in_safe_mode_nobody_is_waited_for(wait, caplog):
