@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from frenzy_shared.errors import Misconfigured
+from frenzy_shared.installing import install
 
 _SERVER: Final = (
     "nats",
@@ -39,5 +40,5 @@ def not_installed(modules: Iterable[str]) -> Misconfigured:
     extra = "server" if set(names) <= set(_SERVER) else "all"
     return Misconfigured(
         f"not installed: {', '.join(names)}",
-        suggestions=(*torch, f"pip install 'frenzy[{extra}]'"),
+        suggestions=(*torch, install(extra)),
     )

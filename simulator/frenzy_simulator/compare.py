@@ -16,6 +16,7 @@ from frenzy_scheduler.core.policies.has import Has
 from frenzy_shared.domain.cluster import NodeRecord, summarize_kinds
 from frenzy_shared.domain.project import Project
 from frenzy_shared.errors import Misconfigured
+from frenzy_shared.installing import install
 from frenzy_simulator.bound import bound_avg_s
 from frenzy_simulator.engine import Simulation
 from frenzy_simulator.errors import InvalidScenario
@@ -139,7 +140,7 @@ def _with_solver(module: str, what: str) -> Any:  # noqa: ANN401 - whatever a mo
     except ModuleNotFoundError as missing:
         raise Misconfigured(
             f"{what} needs {missing.name}: it solves linear or integer programs",
-            suggestions=["pip install 'frenzy[bench]'"],
+            suggestions=[install("bench")],
         ) from missing
 
 

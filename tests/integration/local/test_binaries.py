@@ -41,7 +41,7 @@ def test_without_wheels_the_error_says_what_was_found_and_what_to_do(path, no_wh
     fake(path, "nats-server", "nats-server: v2.9.10")
     with pytest.raises(Misconfigured, match=r"2\.9\.10.*2\.12\.7") as caught:
         binaries.find(binaries.NATS)
-    assert "frenzy[local]" in caught.value.suggestions[0]
+    assert ".[local]" in caught.value.suggestions[0]
 
 
 def test_nothing_at_all(path, no_wheels):

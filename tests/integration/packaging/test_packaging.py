@@ -66,10 +66,10 @@ def test_the_bare_client_install_works_alone(built, tmp_path):
     )
     assert "submit" in shown.stdout
     for command, code, says in (
-        ("up", 1, "frenzy[all]"),
-        ("demo", 1, "frenzy[all]"),
-        ("simulate", 1, "frenzy[server]"),
-        ("doctor", 1, "frenzy[server]"),
+        ("up", 1, ".[all]"),
+        ("demo", 1, ".[all]"),
+        ("simulate", 1, ".[server]"),
+        ("doctor", 1, ".[server]"),
         ("down", 0, "nothing was running"),
     ):
         done = run_bare(python, tmp_path, command)

@@ -154,7 +154,7 @@ def test_the_bare_client_says_which_extra_it_needs(cli, job_file, cluster_file, 
         result = cli(*arguments)
         assert result.code == 1
         assert "needs numpy" in result.err
-        assert "pip install 'frenzy[server]'" in result.err
+        assert "pip install '.[server]'" in result.err
 
 
 def test_the_published_formula_stands_beside(cli):
@@ -196,3 +196,11 @@ def test_a_gpu_of_ones_own_is_estimated_offline_too(cli, monkeypatch, tmp_path):
     found = asked(cli, "gpt2", "--gpu", "own 9gb")
     assert (found["gpu"], found["capacity_bytes"]) == ("Own 9GB", 9 * 2**30)
     use_own_gpus(())
+
+
+@pytest.mark.parametrize("asked", [("gpt2", "--mode", "traced"), ("my.models:build",)])
+def test_the_server_is_not_asked_to_trace(cli, asked):
+    refused = cli("estimate", *asked, "--server")
+    assert (refused.code, cli.api.requests) == (1, [])
+    assert "it traces nothing" in refused.err
+    assert "leave --server out" in refused.err

@@ -145,4 +145,4 @@ def test_a_rival_without_its_solver_says_what_to_install(monkeypatch):
     )
     with pytest.raises(Misconfigured, match="policy sia needs ") as caught:
         comparison.run_one("sia")
-    assert caught.value.suggestions == ("pip install 'frenzy[bench]'",)
+    assert caught.value.suggestions == ("in a checkout of Frenzy: pip install '.[bench]'",)

@@ -14,6 +14,7 @@ from frenzy.client import Client
 from frenzy.errors import FrenzyError
 from frenzy_shared.domain.plan import ActivationCheckpointing, PlanSet, Precision
 from frenzy_shared.errors import InvalidSpec
+from frenzy_shared.installing import install
 from frenzy_shared.messages.estimate import EstimateRequest, EstimateView
 from frenzy_shared.messages.spec import JobSpec
 from frenzy_shared.messages.trace import Factory
@@ -96,6 +97,12 @@ def estimate(
         "gradient_checkpointing": checkpointing,
         "attention": attention,
     }
+    if server and chosen in traced.TRACED:
+        raise InvalidSpec(
+            "the server estimates from the formulas, with what its finished runs taught; it traces "
+            "nothing" + (f", and cannot run {model}" if factory is not None else ""),
+            suggestions=["leave --server out to trace here, or --mode to ask the server"],
+        )
     request = _request(model, file, gpu, factory, changes)
     found = _asked(request, url) if server else _computed(request, chosen, factory)
     if output_ in (Format.JSON, Format.YAML):
@@ -125,7 +132,7 @@ def needs_numpy(command: str) -> None:
     if find_spec("numpy") is None:
         raise FrenzyError(
             f"frenzy {command} computes on this machine and needs numpy",
-            suggestions=["pip install 'frenzy[server]'"],
+            suggestions=[install("server")],
         )
 
 

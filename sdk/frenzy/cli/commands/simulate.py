@@ -129,11 +129,11 @@ def simulate(
 
 _COLUMNS: Final[Mapping[str, Callable[[Summary], object]]] = {
     "policy": lambda one: one.policy,
-    "avg h": lambda one: _hours(one.avg_jct_s),
-    "median h": lambda one: _hours(one.p50_jct_s),
-    "p99 h": lambda one: _hours(one.p99_jct_s),
-    "wait h": lambda one: _hours(one.avg_wait_s),
-    "makespan h": lambda one: _hours(one.makespan_s),
+    "avg h": lambda one: _hours_of(one, one.avg_jct_s),
+    "median h": lambda one: _hours_of(one, one.p50_jct_s),
+    "p99 h": lambda one: _hours_of(one, one.p99_jct_s),
+    "wait h": lambda one: _hours_of(one, one.avg_wait_s),
+    "makespan h": lambda one: _hours_of(one, one.makespan_s),
     "used %": lambda one: f"{100 * one.utilization:.0f}",
     "stops": lambda one: one.preemptions,
     "oom": lambda one: one.oom,
@@ -163,6 +163,8 @@ def _write(summaries: Sequence[Summary], bound_s: float | None, output_: Format)
         if bound_s is not None:
             output.out().print(f"no scheduler can beat an average of {_hours(bound_s)} h here")
     for one in summaries:
+        if not one.finished:
+            output.err().print(f"{one.policy}: no job finished, so there are no times")
         if one.unsolved:
             output.err().print(
                 f"{one.policy}: the solver's time limit struck in {one.unsolved} of {one.cycles} "
@@ -183,6 +185,11 @@ def _run(comparison: Comparison, *, quiet: bool) -> list[Outcome]:
             bars.update(tasks[policy], completed=done, total=jobs)
 
         return comparison.run(moved)
+
+
+def _hours_of(one: Summary, seconds: float) -> str | None:
+    """Return a time of the jobs that finished; of none there is none."""
+    return _hours(seconds) if one.finished else None
 
 
 def _hours(seconds: float) -> str:

@@ -11,6 +11,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from frenzy_shared.errors import FrenzyError
+from frenzy_shared.installing import install
 from frenzy_shared.messages.trace import EngineTrace, LayersTrace, TraceAnswer, TraceRequest
 from frenzy_shared.units import GIB
 
@@ -78,5 +79,5 @@ class Tracer:
             said = done.stderr.decode(errors="replace").strip().splitlines()
             raise TraceFailed(
                 f"the tracer died: {said[-1][:300] if said else f'exit code {done.returncode}'}",
-                suggestions=["it needs torch and DeepSpeed: pip install 'frenzy[node]'"],
+                suggestions=[f"it needs torch and DeepSpeed; {install('node')}"],
             ) from None
