@@ -39,7 +39,7 @@ NODES: Final = 16
 DEVICES: Final = 8
 _CLOCK: Final = "{frenzy}:soak_clock"
 _TURN_S: Final = 5.0  # of the moved clock, between two turns of all loops
-_IDLE_TURN_S: Final = 60.0
+_IDLE_TURN_S: Final = 120.0
 _BEATING: Final = 4  # a quarter of the nodes beats in each turn; pushes tell all of them at once
 _ENDINGS: Final = (
     (StopReason.COMPLETED, 0.90),

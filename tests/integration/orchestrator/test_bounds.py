@@ -50,6 +50,7 @@ def launched(path, script, **changes):
     folder = ShimFolder(path, [script])
     launch = folder.read("launch.json")
     launch["ranks"][0]["argv"][0] = "/usr/bin/python3"
+    launch["ranks"][0]["env"]["TMPDIR"] = str(path)
     (path / "launch.json").write_text(json.dumps({**launch, **changes}))
     path.chmod(0o777)
     return folder.start()
@@ -126,6 +127,20 @@ def test_a_launch_file_of_an_older_agent_starts_as_before(tmp_path):
         assert folder.start().exit_json()["ended_by"] == "completed"
     finally:
         folder.destroy()
+
+
+def test_where_nothing_can_be_mounted_tmpdir_names_the_folder_all_the_same(tmp_path):
+    folder = launched(
+        tmp_path / "a",
+        "import os; print(os.environ['TMPDIR'])",
+        cover_tmp=str(tmp_path / "not there"),
+    )
+    launch = folder.read("launch.json")
+    try:
+        folder.exit_json()
+    finally:
+        folder.destroy()
+    assert (folder.path / "0.out").read_text() == launch["ranks"][0]["env"]["TMPDIR"] + "\n"
 
 
 @as_root

@@ -8,7 +8,7 @@ from benchmarks.soak.__main__ import live
 
 pytestmark = pytest.mark.long
 
-HOURS, JOBS, KEPT = 40, 240, 24
+HOURS, JOBS, KEPT = 32, 160, 20
 # Few jobs make small numbers: a job more or less in the last look must not judge.
 MOST_GROWTH = 0.15
 

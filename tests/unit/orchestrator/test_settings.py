@@ -19,6 +19,10 @@ from frenzy_shared.settings import load
         ({"FRENZY_DATA_DIR": "relative"}, "FRENZY_DATA_DIR"),
         ({"FRENZY_FENCE_AFTER_S": "6"}, "FRENZY_HEARTBEAT_S"),
         ({"FRENZY_LOG_QUOTA_BYTES": "-1"}, "FRENZY_LOG_QUOTA_BYTES"),
+        ({"FRENZY_JOB_USERS": "0-99"}, "FRENZY_JOB_USERS"),
+        ({"FRENZY_JOB_USERS": "3000-2000"}, "FRENZY_JOB_USERS"),
+        ({"FRENZY_JOB_USERS": "Some Body"}, "FRENZY_JOB_USERS"),
+        ({"FRENZY_JOB_PROCESSES": "-1"}, "FRENZY_JOB_PROCESSES"),
     ],
 )
 def test_a_wrong_variable_is_named(monkeypatch, variables, named):
