@@ -102,16 +102,17 @@ class Striker:
 
 @dataclass(kw_only=True)
 class Weather:
-    """Partitions, full disks and long freezes, while blows go on."""
+    """Partitions, full disks and long freezes, while blows go on, until ``end`` (monotonic)."""
 
     system: Installed
     choice: random.Random
     log: Log
     pause_s: tuple[float, float]
+    end: float
 
-    def storm_until(self, end: float) -> None:
-        """Go on until the monotonic clock says ``end``, and leave everything whole."""
-        while time.monotonic() + self.pause_s[1] < end:
+    def storm(self) -> None:
+        """Go on until the end, and leave everything whole."""
+        while time.monotonic() + self.pause_s[1] < self.end:
             time.sleep(self.choice.uniform(*self.pause_s))
             kind = self.choice.choices(tuple(_WEATHER), tuple(_WEATHER.values()))[0]
             self._storm(kind, self.choice.choice(self.system.nodes))
@@ -124,17 +125,17 @@ class Weather:
                 seconds = _LONG_CUT_S if long else self.choice.uniform(2, 12)
                 self.log.note("cut off long" if long else "cut off", node)
                 network.cut(node)
-                time.sleep(seconds)
+                self._last(seconds)
                 network.mend(node)
             case "deaf":
                 self.log.note("unheard at the head", node)
                 network.mute(node, HEAD)
-                time.sleep(self.choice.uniform(2, 12))
+                self._last(self.choice.uniform(2, 12))
                 network.unmute(node, HEAD)
             case "all cut":
                 self.log.note("cut off", HEAD)
                 network.cut(HEAD)
-                time.sleep(self.choice.uniform(2, 12))
+                self._last(self.choice.uniform(2, 12))
                 network.mend(HEAD)
             case "node disk":
                 self._fill(node, self.choice.uniform(2, 10))
@@ -142,9 +143,11 @@ class Weather:
                 self._fill(HEAD, self.choice.uniform(1, 6))
             case "long":
                 schedulers = [n for n in self.system.names if n.startswith("scheduler")]
-                freeze(
-                    self.system, self.log, _LONG_FREEZE_S, *self.choice.choice(([node], schedulers))
-                )
+                names = self.choice.choice(([node], schedulers))
+                freeze(self.system, self.log, _LONG_FREEZE_S, *names)
+
+    def _last(self, seconds: float) -> None:
+        time.sleep(max(0.0, min(seconds, self.end - time.monotonic())))
 
     def _fill(self, host: str, seconds: float) -> None:
         self.log.note("fill the disk of", host)

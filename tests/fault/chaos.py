@@ -78,8 +78,9 @@ class Chaos:
             choice=random.Random(self.seed + 1),
             log=self.log,
             pause_s=self.weather_pause_s,
+            end=end,
         )
-        thread = threading.Thread(target=weather.storm_until, args=(end,), daemon=True)
+        thread = threading.Thread(target=weather.storm, daemon=True)
         thread.start()
         yield
         thread.join()
