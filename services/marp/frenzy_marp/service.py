@@ -51,6 +51,7 @@ _Reply = TypeVar("_Reply", PlanReply, EstimateReply)
 _CATCH_UP_SHARE: Final = 0.6  # of the time, next to events
 _CATCH_UP_S: Final = 1.0  # of planning in one go; events go on meanwhile
 _REPORT_S: Final = 5.0
+_KNOWN_S: Final = 0.25  # for how long a look at the cluster is believed
 _TRUSTED_S: Final = 300.0  # plans that were found fresh
 _REFRESH_SHARE: Final = 0.2  # of the time, however many jobs wait
 _TO_PLAN: Final = frozenset({"submitted", "replanned"})
@@ -68,6 +69,8 @@ class Marp:
     _metrics: Metrics = field(init=False)
     _learner: Learner = field(init=False)
     _memo: Memo = field(init=False, default_factory=Memo)
+    _known: Present | None = field(init=False, default=None)
+    _known_at: float = field(init=False, default=0.0)
     _seen: dict[JobId, int] = field(init=False, default_factory=dict)  # to plan, at the last look
     _fresh: dict[JobId, _Stamp] = field(init=False, default_factory=dict)  # plans, when last read
 
@@ -164,7 +167,7 @@ class Marp:
     async def refresh(self) -> None:
         """Read what was learned; plan jobs again whose plans the cluster or that made stale."""
         await self._learner.refresh()
-        present = await self._present()
+        present = await self._look()
         era = int(self.clock.monotonic() / _TRUSTED_S)
         fresh: dict[JobId, _Stamp] = {}
         for record in await self.state.jobs_in(_QUEUED):
@@ -294,7 +297,20 @@ class Marp:
             self._metrics.planned(self.clock.monotonic() - started, outcome)
 
     async def _present(self) -> Present:
-        return Present.of((await self.state.cluster()).nodes)
+        """Return the cluster as it was a moment ago at most.
+
+        Reading a big one takes longer than planning, and every job asks twice.
+        """
+        if self._known is None or self.clock.monotonic() - self._known_at > _KNOWN_S:
+            return await self._look()
+        return self._known
+
+    async def _look(self) -> Present:
+        """Return the cluster as it is."""
+        asked = self.clock.monotonic()
+        self._known = Present.of((await self.state.cluster()).nodes)
+        self._known_at = asked
+        return self._known
 
     async def _queue(self, record: JobRecord, plans: PlanSet) -> None:
         await self._move(record, JobState.QUEUED, plans, reason="", message=plans.message)

@@ -54,6 +54,7 @@ class World:
         )
         result = await self.store.register_node(f"register:{name}:{mib}", registration)
         assert result.ok
+        self.marp.clock.advance(1.0)  # what was seen before is not believed any more
 
     async def submit(self, job, **fields):
         spec = parse_spec({**SPEC, **fields.pop("spec", {})}).model_dump(mode="json")
@@ -372,3 +373,25 @@ async def test_what_is_before_the_durable_is_shown(world, monkeypatch):
     await world.marp._report()
     value = world.marp.telemetry.registry.get_sample_value
     assert value("frenzy_consumer_lag", {"durable": "marp"}) == 4
+
+
+async def test_a_cluster_is_read_once_for_what_is_asked_in_a_moment(world, monkeypatch):
+    await world.node()
+    reads, cluster = [], world.store.cluster
+
+    async def counted():
+        reads.append(world.marp.clock.monotonic())
+        return await cluster()
+
+    monkeypatch.setattr(world.store, "cluster", counted)
+    question = Message(
+        subject=subjects.MARP_PLAN, payload=PlanRequest(spec=parse_spec(SPEC)).encode()
+    )
+    for _ in range(3):
+        await world.marp.on_question(question)
+    assert len(reads) == 1
+    world.marp.clock.advance(0.5)
+    await world.marp.on_question(question)
+    assert len(reads) == 2
+    await world.marp.refresh()  # which tells stale plans, looks itself
+    assert len(reads) == 3
