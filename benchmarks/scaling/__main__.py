@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.placement.servers import ControlPlane, Services, control_plane
 from benchmarks.record import store
-from benchmarks.scaling.replicas import COUNTS, SERVICES, burst, growth, one_at_a_time, take_over
+from benchmarks.scaling.replicas import COUNTS, SERVICES, growth, measured
 from benchmarks.scaling.storm import storm
 
 from frenzy_shared.bus.nats import NatsBus
@@ -49,8 +49,9 @@ def _replicas() -> bool:
     found: dict[str, Any] = {}
     for count in COUNTS:
         # Projects of a benchmark are not to be held back.
-        measured = _with_replicas(count, _measured, submit_rate="0", submit_slots="64")
-        found[f"{count} replicas"] = measured
+        found[f"{count} replicas"] = _with_replicas(
+            count, _measured, submit_rate="0", submit_slots="64"
+        )
     one = found["1 replicas"]
     grown = {
         f"{count} replicas": {
@@ -73,11 +74,7 @@ def _replicas() -> bool:
 
 
 async def _measured(plane: ControlPlane, services: Services) -> dict[str, Any]:
-    found = await burst(plane, services, jobs=BURST)
-    found["submit_to_placed_ms"] = await one_at_a_time(plane, jobs=ONE_BY_ONE)
-    if len(services.ports) > 1:
-        found["take_over"] = await take_over(plane, services)
-    return found
+    return await measured(plane, services, jobs=BURST, one_by_one=ONE_BY_ONE)
 
 
 def _with_replicas(
@@ -88,7 +85,11 @@ def _with_replicas(
     """Run a measurement on servers of its own."""
     with tempfile.TemporaryDirectory() as folder, control_plane(Path(folder)) as plane:
         asyncio.run(_create_streams(plane.nats.url))
-        replicas = plane.services(gateways=count, marps=count, schedulers=count, **settings)
+        # What is placed stays prepared: nothing is stopped for it while others are measured.
+        forever = {"prepare_timeout_s": "36000", "go_timeout_s": "36000"}
+        replicas = plane.services(
+            gateways=count, marps=count, schedulers=count, **forever, **settings
+        )
         with replicas as services:
             return asyncio.run(_call(measure, plane, services))
 

@@ -9,14 +9,16 @@ import asyncio
 import signal
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
-from benchmarks.placement.measure import latencies
 from benchmarks.placement.servers import ControlPlane, Services
 from benchmarks.scaling.client import Client
 from benchmarks.scaling.storm import all_up, living_nodes, spec, spread, until
 
+from frenzy_shared.bus.nats import NatsBus
 from frenzy_shared.domain.job import JobState
+from frenzy_shared.messages import subjects
 from frenzy_shared.state.redis import RedisStore
 
 COUNTS: Final = (1, 2, 4)
@@ -27,69 +29,99 @@ _DEVICES: Final = 128  # of each of three nodes: enough for every job to be plac
 _WARM: Final = 24
 
 
-async def burst(plane: ControlPlane, services: Services, *, jobs: int) -> dict[str, Any]:
-    """Submit jobs as fast as answers come; return rates, and processor time by service."""
+async def measured(
+    plane: ControlPlane, services: Services, *, jobs: int, one_by_one: int
+) -> dict[str, Any]:
+    """Submit many jobs at once, then one at a time, then kill replicas where there are others."""
     store = await RedisStore.open(plane.valkey.url)
     client = Client(ports=tuple(services.ports.values()), token=plane.token)
     try:
-        async with living_nodes(plane, _DEVICES):
+        async with living_nodes(plane, _DEVICES) as bus:
             await until(lambda: all_up(store), "the nodes come up", 300)
             await _submit(client, range(100_000, 100_000 + _WARM))
             await until(lambda: _none_waits(store), "the first jobs are placed", 300)
-            before = {name: services.cpu_s(name) for name in SERVICES}
-            started = time.monotonic()
-            names = await _submit(client, range(jobs))
-            took = time.monotonic() - started
-            await until(lambda: _none_waits(store), "every job is placed", 300)
-            used = {name: services.cpu_s(name) - before[name] for name in SERVICES}
-            steps = [await store.timeline(job) for job in names]
-        return {
-            "submissions_per_s": round(jobs / took, 1),
-            "plans_per_s": _rate(steps, JobState.QUEUED),
-            "placements_per_s": _rate(steps, JobState.RESERVED),
-            "cpu_ms_per_job": {name: round(1000 * used[name] / jobs, 2) for name in SERVICES},
-            "cores_used": {name: round(used[name] / took, 2) for name in SERVICES},
-        }
+            found = await _burst(services, client, store, jobs)
+            found["submit_to_placed_ms"] = spread(await _one_by_one(bus, client, one_by_one))
+            if len(services.ports) > 1:
+                found["take_over"] = await _take_over(plane, services, client, store)
+            return found
     finally:
         await client.close()
         await store.close()
 
 
-async def one_at_a_time(plane: ControlPlane, *, jobs: int) -> dict[str, float]:
-    """Return how long it takes from a submission to `placed` on an idle cluster."""
-    return spread((await latencies(plane, jobs + 5))[5:])
+async def _burst(
+    services: Services, client: Client, store: RedisStore, jobs: int
+) -> dict[str, Any]:
+    """Submit jobs as fast as answers come; return rates, and processor time by service."""
+    before = {name: services.cpu_s(name) for name in SERVICES}
+    started = time.monotonic()
+    names = await _submit(client, range(jobs))
+    took = time.monotonic() - started
+    await until(lambda: _none_waits(store), "every job is placed", 600)
+    lasted = time.monotonic() - started
+    used = {name: services.cpu_s(name) - before[name] for name in SERVICES}
+    steps = [await store.timeline(job) for job in names]
+    return {
+        "submissions_per_s": round(jobs / took, 1),
+        "plans_per_s": _rate(steps, JobState.QUEUED),
+        "placements_per_s": _rate(steps, JobState.RESERVED),
+        "cpu_ms_per_job": {name: round(1000 * used[name] / jobs, 2) for name in SERVICES},
+        "cores_used": {name: round(used[name] / lasted, 2) for name in SERVICES},
+    }
 
 
-async def take_over(plane: ControlPlane, services: Services) -> dict[str, float]:
+async def _one_by_one(bus: NatsBus, client: Client, jobs: int) -> list[float]:
+    """Return seconds from sending a submission to receiving `placed` from the stream, per job."""
+    placed: asyncio.Queue[tuple[str, float]] = asyncio.Queue()
+    kind = subjects.job_events_of_kind("placed")
+    last = await bus.last_sequence(subjects.EVENTS_STREAM)
+
+    async def read() -> None:
+        async for message in bus.read(subjects.EVENTS_STREAM, kind, after_sequence=last):
+            if message is not None:
+                placed.put_nowait((message.subject.rpartition(".")[2], time.perf_counter()))
+
+    reader, seconds = asyncio.create_task(read()), []
+    try:
+        for number in range(jobs):
+            sent = time.perf_counter()
+            job, _, _ = await client.submit("calm", f"one-{number}", _one_device(number))
+            name, received = await asyncio.wait_for(placed.get(), 300)
+            if name != job:
+                raise RuntimeError(f"{name} was placed, not {job}")
+            seconds.append(received - sent)
+    finally:
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+    return seconds
+
+
+async def _take_over(
+    plane: ControlPlane, services: Services, client: Client, store: RedisStore
+) -> dict[str, float]:
     """Kill a replica of each service; return the seconds until its work is done by another.
 
     Of the scheduler it is the leader. The clock of a gateway stops with a client's next answer,
     that of MARP when a new job has plans, that of the scheduler when one is placed.
     """
-    store = await RedisStore.open(plane.valkey.url)
-    client = Client(ports=tuple(services.ports.values()), token=plane.token)
     found: dict[str, float] = {}
-    try:
-        async with living_nodes(plane):
-            await until(lambda: all_up(store), "the nodes come up", 300)
-            for number, service in enumerate(SERVICES):
-                victim = leader(plane) if service == "scheduler" else f"{service}-0"
-                process = services.running[victim]
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-                started = time.monotonic()
-                job, _, tries = await client.submit("killed", f"kill-{number}", spec(number))
-                if service == "gateway":
-                    found["tries_of_the_client"] = tries
-                else:
-                    state = JobState.RESERVED if service == "scheduler" else JobState.QUEUED
-                    await until(lambda: _reached(store, job, state), f"{job} is {state}", 300)  # noqa: B023
-                found[f"{service}_s"] = round(time.monotonic() - started, 2)
-                services.start(service, int(victim.rpartition("-")[2]))
-                services.wait_until_ready()
-    finally:
-        await client.close()
-        await store.close()
+    for number, service in enumerate(SERVICES):
+        victim = leader(plane) if service == "scheduler" else f"{service}-0"
+        process = services.running[victim]
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        started = time.monotonic()
+        job, _, tries = await client.submit("killed", f"kill-{number}", _one_device(number))
+        if service == "gateway":
+            found["tries_of_the_client"] = tries
+        else:
+            state = JobState.RESERVED if service == "scheduler" else JobState.QUEUED
+            reached = partial(_reached, store, job, state)
+            await until(reached, f"{job} is {state}", 300, every_s=0.02)
+        found[f"{service}_s"] = round(time.monotonic() - started, 2)
+        services.start(service, int(victim.rpartition("-")[2]))
+        services.wait_until_ready()
     return found
 
 
@@ -98,12 +130,16 @@ async def _submit(client: Client, numbers: range) -> list[str]:
 
     async def keep_submitting() -> None:
         for number in waiting:
-            wanted = {**spec(number), "resources": {"gpus": 1}}
-            job, _, _ = await client.submit(f"p{number % _PROJECTS}", f"k{number}", wanted)
+            project = f"p{number % _PROJECTS}"
+            job, _, _ = await client.submit(project, f"k{number}", _one_device(number))
             names.append(job)
 
     await asyncio.gather(*(keep_submitting() for _ in range(_ASKING)))
     return names
+
+
+def _one_device(number: int) -> dict[str, Any]:
+    return {**spec(number), "resources": {"gpus": 1}}
 
 
 async def _none_waits(store: RedisStore) -> bool:

@@ -220,13 +220,15 @@ async def _quiet(store: RedisStore, bus: NatsBus) -> bool:
     return all(state is not None and not state.pending for state in states)
 
 
-async def until(condition: Callable[[], Awaitable[bool]], what: str, within_s: float) -> None:
+async def until(
+    condition: Callable[[], Awaitable[bool]], what: str, within_s: float, *, every_s: float = 0.2
+) -> None:
     """Wait for a condition."""
     deadline = time.monotonic() + within_s
     while not await condition():
         if time.monotonic() > deadline:
             raise RuntimeError(f"{what}: not within {within_s:.0f} s")
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(every_s)
 
 
 def spread(seconds: Sequence[float]) -> dict[str, float]:
