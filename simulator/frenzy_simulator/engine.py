@@ -226,7 +226,8 @@ class _Engine:
 
         What needs devices that such a job still holds waits for the next decision.
         """
-        moves = [one for one in changes if isinstance(one, Resize) and self._can_move(one)]
+        starts = [one for one in changes if isinstance(one, Place | Resize)]
+        moves = [one for one in starts if isinstance(one, Resize) and self._can_move(one, starts)]
         held: set[str] = set()
         for move in moves:
             live = self._running[move.job]
@@ -236,15 +237,30 @@ class _Engine:
             ready_ms = self._now_ms + round(self._scenario.start_s * 1000)
             self._agenda.add(ready_ms, Kind.MOVE, job=move.job, generation=live.generation)
         moving = {move.job for move in moves}
-        rest = [one for one in changes if one.job not in moving]
-        return [
-            one for one in rest if isinstance(one, Preempt) or _keys(one.placement).isdisjoint(held)
-        ]
+        return self._unhindered([one for one in changes if one.job not in moving], held)
 
-    def _can_move(self, change: Resize) -> bool:
-        live, target = self._running[change.job], change.placement
-        apart = _keys(live.placement).isdisjoint(_keys(target))
-        return live.move_s is not None and apart and self._machines.idle(target)
+    def _unhindered(self, changes: Sequence[Change], held: set[str]) -> list[Change]:
+        """Leave out what needs ``held`` devices, and what needs those of whoever is left out."""
+        possible = list(changes)
+        while True:
+            left_out = [
+                one
+                for one in possible
+                if not isinstance(one, Preempt) and not _keys(one.placement).isdisjoint(held)
+            ]
+            if not left_out:
+                return possible
+            for one in left_out:
+                possible.remove(one)
+                if isinstance(one, Resize):
+                    held |= _keys(self._running[one.job].placement)
+
+    def _can_move(self, change: Resize, starts: Sequence[Place | Resize]) -> bool:
+        """Tell whether a job can get ready while it trains: nobody needs what it holds or gets."""
+        live = self._running[change.job]
+        mine = _keys(live.placement)
+        unwanted = all(_keys(start.placement).isdisjoint(mine) for start in starts)
+        return live.move_s is not None and unwanted and self._machines.idle(change.placement)
 
     def _move(self, event: Event) -> bool:
         live = self._running.get(event.job)

@@ -27,7 +27,7 @@ class SchedulerSettings(TimingSettings):
     """
     restart_prior_s: Seconds = 30.0
     """What stopping and restarting a job costs, until it has been measured."""
-    min_run_factor: Annotated[float, Field(ge=0, le=1000)] = 10.0
+    min_run_factor: Annotated[float, Field(ge=0, le=1000)] = 20.0
     """Under `frenzy` a job keeps its devices for so many times the price of its restart."""
     make_before_break: bool = True
     """A job that is moved to idle devices gets its next attempt ready there while it trains."""

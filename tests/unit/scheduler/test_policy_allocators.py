@@ -130,10 +130,11 @@ def test_frenzy_gives_a_lonely_job_everything_it_can_use():
     assert decision.placement.plan == "p4"
 
 
-def test_frenzy_grows_a_settled_job_only_when_that_pays_for_the_restart():
+@pytest.mark.parametrize("now_ms", [10 * HOUR_MS, 1_000])
+def test_frenzy_grows_a_job_only_when_that_pays_for_the_restart_however_new_it_is(now_ms):
     layout = {"a": {"rtx": (4, 3)}}
 
-    def change(steps, now_ms=10 * HOUR_MS):
+    def change(steps):
         job = running("j", 1, ONE, FOUR, devices=["a/rtx-0"], steps=steps, restart_s=60.0)
         return decide("frenzy", [], layout, [job], now_ms)
 
@@ -141,7 +142,45 @@ def test_frenzy_grows_a_settled_job_only_when_that_pays_for_the_restart():
     assert isinstance(resize, Resize)
     assert len(resize.placement.devices) == 4
     assert change(60) == []  # a restart takes longer than the rest
-    assert change(10_000, now_ms=599_000) == []  # placed less than ten restarts ago
+
+
+def test_frenzy_takes_no_devices_that_a_job_got_less_than_twenty_restarts_ago():
+    layout = {"a": {"rtx": (1, 0)}}
+
+    def change(now_ms):
+        job = running("long", 1, ONE, devices=["a/rtx-0"], steps=100_000, restart_s=60.0)
+        return kinds_of(decide("frenzy", [waiting("s", 2, ONE, steps=9)], layout, [job], now_ms))
+
+    assert change(1_199_000) == [Hold]
+    assert change(1_200_000) == [Preempt, Place]
+
+
+def test_a_job_that_gets_on_never_loses_its_devices_to_fragments():
+    """Four devices come free in sum, but no node holds the wide plan; a rival wants its own."""
+    from dataclasses import replace
+
+    whole = replace(FOUR, single_node=True)
+    new = running("new", 1, TWO, whole, devices=["a/rtx-0", "a/rtx-1"], steps=1e5, restart_s=60.0)
+    layout = {"a": {"rtx": (2, 0)}, "b": {"rtx": (2, 2)}}
+    rivals = [waiting("r1", 2, TWO, steps=1e6), waiting("r2", 3, TWO, steps=1e6)]
+    decisions = decide("frenzy", rivals, layout, [new], 1_000)
+    assert Preempt not in kinds_of(decisions)
+
+
+def test_frenzy_moves_beside_training_onto_no_device_of_its_own():
+    """The node with fewest idle devices is the job's own; there it could not get ready."""
+    from dataclasses import replace
+
+    job = running("j", 1, ONE, TWO, devices=["a/rtx-0"], steps=1e5, restart_s=60.0)
+    beside = replace(job, progress=replace(job.progress, move_s=20.0))
+    layout = {"a": {"rtx": (2, 1)}, "b": {"rtx": (3, 3)}}
+
+    def where(one):
+        (resize,) = decide("frenzy", [], layout, [one], HOUR_MS)
+        return {ref.node for ref in resize.placement.devices}
+
+    assert where(job) == {"a"}
+    assert where(beside) == {"b"}
 
 
 def test_frenzy_shrinks_a_long_job_for_a_short_one():

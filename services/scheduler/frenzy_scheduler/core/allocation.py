@@ -29,25 +29,31 @@ def carry_out(
 ) -> list[Decision]:
     """Choose devices for ``targets`` in the view's snapshot, which is edited.
 
-    A running job whose plan stays keeps its very devices. Stops come first in the answer, then
-    resizes and placements, then a ``Hold`` for every job of ``queue`` that still waits. What
-    changes hands is booked in the view's ledger, whose limits hold whatever the targets say.
+    A running job whose plan stays keeps its very devices; one that gets a faster plan keeps them
+    until its turn, so that nobody else has them before it has better ones. Stops come first in
+    the answer, then resizes and placements, then a ``Hold`` for every job of ``queue`` that still
+    waits. What changes hands is booked in the view's ledger, whose limits hold whatever the
+    targets say.
     """
     statement = Statement(view.snapshot)
-    moving = _evict(targets, view, statement) if preemptive else {}
+    moving = _changing(targets, view) if preemptive else {}
+    held = {job.id for job in moving.values() if _gains(job, targets)}
+    for job in moving.values():
+        if job.id not in held:
+            _evict(job, view, statement)
     waiting = {job.id: job for job in view.queue}
     stops = [
         Preempt(job=job.id, version=job.version) for job in moving.values() if job.id not in targets
     ]
     starts: list[Decision] = []
-    for job, plan in targets.items():
-        if job in waiting:
-            placement = _allocate(waiting[job], plan, view, statement)
+    for name, plan in targets.items():
+        if name in waiting:
+            placement = _allocate(waiting[name], plan, view, statement)
             if placement is not None:
-                starts.append(Place(job=job, version=waiting[job].version, placement=placement))
-                del waiting[job]
-        elif job in moving:
-            change = _move(moving[job], plan, view, statement)
+                starts.append(Place(job=name, version=waiting[name].version, placement=placement))
+                del waiting[name]
+        elif name in moving:
+            change = _move(moving[name], plan, view, statement, held=name in held)
             if isinstance(change, Preempt):
                 stops.append(change)
             elif change is not None:
@@ -75,18 +81,26 @@ def _holds(left: Sequence[QueuedJob], view: View, *, preemptive: bool) -> list[H
     ]
 
 
-def _evict(
-    targets: Mapping[JobId, ResourcePlan], view: View, statement: Statement
-) -> dict[JobId, RunningJob]:
-    """Take the devices of every job whose plan is to change."""
-    moving: dict[JobId, RunningJob] = {}
-    for job in view.running:
-        target = targets.get(job.id)
-        if job.changeable and (target is None or target.id != job.placement.plan):
-            statement.evict(job.placement.kind, job.placement.devices)
-            view.ledger.charge(job.project, None, job.plan)
-            moving[job.id] = job
-    return moving
+def _changing(targets: Mapping[JobId, ResourcePlan], view: View) -> dict[JobId, RunningJob]:
+    """Return the running jobs that do not go on with the plan that they have."""
+    return {
+        job.id: job
+        for job in view.running
+        if job.changeable and (job.id not in targets or targets[job.id].id != job.placement.plan)
+    }
+
+
+def _gains(job: RunningJob, targets: Mapping[JobId, ResourcePlan]) -> bool:
+    target = targets.get(job.id)
+    if target is None or job.plan is None:
+        return False
+    return target.speed.step_s < job.plan.speed.step_s
+
+
+def _evict(job: RunningJob, view: View, statement: Statement) -> None:
+    """Take a running job's devices."""
+    statement.evict(job.placement.kind, job.placement.devices)
+    view.ledger.charge(job.project, None, job.plan)
 
 
 def _allocate(
@@ -102,10 +116,20 @@ def _allocate(
 
 
 def _move(
-    job: RunningJob, plan: ResourcePlan, view: View, statement: Statement
+    job: RunningJob, plan: ResourcePlan, view: View, statement: Statement, *, held: bool
 ) -> Preempt | Resize | None:
-    """Give a stopped job its new devices; else its old ones, which changes nothing; else none."""
-    placement = _allocate(job, plan, view, statement)
+    """Give a job other devices; else its old ones, which changes nothing; else none.
+
+    One that still has its old ones and could get ready beside them gets no device of its own.
+    """
+    placement = None
+    if held:
+        view.ledger.charge(job.project, None, job.plan)
+        if job.progress.move_s is not None:
+            placement = _allocate(job, plan, view, statement)
+        statement.evict(job.placement.kind, job.placement.devices)
+    if placement is None:
+        placement = _allocate(job, plan, view, statement)
     if placement is not None:
         return Resize(job=job.id, version=job.version, placement=placement)
     if statement.allocate(job.placement.kind, job.placement.devices):

@@ -8,9 +8,10 @@ job's weight times (seconds left) ** -power; its cost is its devices at the pric
 A job's weight grows with its priority and with what its project lacks of its fair share. With
 quotas devices are handed out twice: to owners from their shares, then to everybody.
 
-Nothing is changed without need. A running job's other plans are charged with the restart and with
-``hysteresis``; a job keeps its devices until it has had them for ``min_run_factor`` times the
-price of a restart. Weight grows with age, so that nobody starves. Why these numbers:
+Nothing is changed without need. A waiting job is charged with a start, a running job's other plans
+with the restart and with ``hysteresis``. Nobody takes a job's devices until it has had them for
+``min_run_factor`` times the price of a restart; meanwhile it may well go on to better ones that are
+free. Weight grows with age, so that nobody starves. Why these numbers:
 docs/explanation/policies.md.
 """
 
@@ -18,7 +19,6 @@ import heapq
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from operator import truediv
 from typing import Final
 
 from frenzy_scheduler.core.admission import Ledger, Round
@@ -45,59 +45,74 @@ class Frenzy:
 
     name: str = "frenzy"
     preemptive: bool = True
-    power: float = 1.15
-    hysteresis: float = 1.3
+    power: float = 1.3
+    hysteresis: float = 1.4
     restart_factor: float = 1.5
-    min_run_factor: float = 10.0
+    min_run_factor: float = 20.0
     ageing_s: float = 8 * 3600.0
 
     def allocate(self, view: View) -> Mapping[JobId, ResourcePlan]:
-        """Return the plan of each job that should run, the widest gangs first."""
+        """Return the plan of each job that should run: those that get on first, then by width.
+
+        A running job that goes to a faster plan comes before whoever gets its devices.
+        """
         chosen: dict[JobId, ResourcePlan] = {}
-        changeable: list[RunningJob] = []
+        contested: list[RunningJob] = []
+        safe: list[RunningJob] = []
         for job in view.running:
-            if job.changeable and self._settled(job, view.now_ms):
-                changeable.append(job)
+            if self._contested(job, view.now_ms):
+                contested.append(job)
             elif job.plan is not None:
                 chosen[job.id] = job.plan
-        free = capacity(view.snapshot, changeable)
-        jobs: list[Job] = [*view.queue, *changeable]
+                safe += [job] if job.preemptible and _counted(job, view) else []
+        free = capacity(view.snapshot, contested)
+        jobs: list[Job] = [*view.queue, *contested, *safe]
         jobs.sort(key=lambda job: (job.sequence, job.id))
         prices = kind_prices(jobs)
         menus = {id(plans): _Menu(plans, prices, -self.power) for plans in _distinct(jobs)}
-        bids = [self._bid(job, menus[id(job.plans)], view.now_ms) for job in jobs]
-        ledger = released(view.ledger, changeable)
+        bids = [self._bid(job, menus[id(job.plans)], view) for job in jobs]
+        for bid in bids:
+            if bid.job.id in chosen:
+                bid.hold(chosen[bid.job.id])
+        ledger = released(view.ledger, contested)
         for turn in ledger.rounds:
             _hand_out(bids, free, chosen, ledger, turn)
             if turn is Round.OWN:
                 owe(ledger, (job for job in view.queue if job.id not in chosen), view.snapshot)
         _keep_within_limits(bids, free, chosen, ledger)
-        return dict(sorted(chosen.items(), key=lambda item: -item[1].device_count))
+        return _in_order(chosen, view.running)
 
-    def _settled(self, job: RunningJob, now_ms: int) -> bool:
+    def _contested(self, job: RunningJob, now_ms: int) -> bool:
+        """Tell whether others may get a job's devices: not so soon after it got them."""
         least_s = self.min_run_factor * job.progress.restart_s
-        return now_ms - job.placed_ms >= least_s * 1000
+        return job.changeable and now_ms - job.placed_ms >= least_s * 1000
 
-    def _bid(self, job: Job, menu: "_Menu", now_ms: int) -> "_Bid":
-        """Value every plan of a job: all alike, unless it runs or is nearly over."""
-        progress, power = job.progress, -self.power
+    def _bid(self, job: Job, menu: "_Menu", view: View) -> "_Bid":
+        """Value a job's plans by the time that it would need with each, from now on."""
         urgency = weight(job.priority, job.standing)
-        urgency *= 1.0 + max(now_ms - progress.arrived_ms, 0) / 1000 / self.ageing_s
-        steps = progress.steps_left if progress.steps_left is not None else _guess(job)
+        urgency *= 1.0 + max(view.now_ms - job.progress.arrived_ms, 0) / 1000 / self.ageing_s
+        steps = job.progress.steps_left
+        steps = _guess(job) if steps is None else steps
         if isinstance(job, QueuedJob):
-            if steps * menu.fastest_s >= _LEAST_LEFT_S:
-                return _Bid(job, menu, scale=urgency * steps**power)
-            left_s = [steps * plan.speed.step_s for plan in job.plans]
-        else:
-            own, charge_s = job.placement.plan, progress.restart_s * self.restart_factor
-            left_s = [
-                steps * plan.speed.step_s
-                if plan.id == own
-                else steps * plan.speed.step_s * self.hysteresis + charge_s
-                for plan in job.plans
-            ]
-        values = [urgency * max(seconds, _LEAST_LEFT_S) ** power for seconds in left_s]
-        return _Bid(job, menu, values)
+            return _Bid(job, menu, _Worth(urgency, steps, job.progress.restart_s, -self.power))
+        idle = view.snapshot.idle_by_kind
+        values = [
+            urgency * max(self._left_s(job, plan, steps, idle), _LEAST_LEFT_S) ** -self.power
+            for plan in job.plans
+        ]
+        return _Bid(job, menu, values=values)
+
+    def _left_s(
+        self, job: RunningJob, plan: ResourcePlan, steps: float, idle: Mapping[str, int]
+    ) -> float:
+        """Return the seconds left with a plan; those of a change are charged for it."""
+        left_s = steps * plan.speed.step_s
+        if plan.id == job.placement.plan:
+            return left_s
+        price_s = job.progress.move_s
+        if price_s is None or plan.device_count > idle.get(plan.kind, 0):
+            price_s = job.progress.restart_s
+        return left_s * self.hysteresis + price_s * self.restart_factor
 
 
 def kind_prices(jobs: Sequence[Job]) -> dict[str, float]:
@@ -120,6 +135,28 @@ def kind_prices(jobs: Sequence[Job]) -> dict[str, float]:
     return {kind: max(total / len(jobs), _LEAST_PRICE) for kind, total in worth.items()}
 
 
+def _counted(job: RunningJob, view: View) -> bool:
+    """Tell whether a job's devices could be handed out: not on nodes that get no work."""
+    kind = job.placement.kind
+    return all(view.snapshot.has_node(kind, node) for node in job.placement.nodes)
+
+
+def _in_order(
+    chosen: Mapping[JobId, ResourcePlan], running: Sequence[RunningJob]
+) -> dict[JobId, ResourcePlan]:
+    """Put running jobs that go to a faster plan first, and wide gangs before narrow ones."""
+    faster = {
+        job.id
+        for job in running
+        if (target := chosen.get(job.id)) is not None
+        and target.id != job.placement.plan
+        and job.plan is not None
+        and target.speed.step_s < job.plan.speed.step_s
+    }
+    order = sorted(chosen.items(), key=lambda one: (one[0] not in faster, -one[1].device_count))
+    return dict(order)
+
+
 def _distinct(jobs: Sequence[Job]) -> Collection[Plans]:
     """Return the jobs' sets of plans, those that alike jobs share only once."""
     return {id(job.plans): job.plans for job in jobs}.values()
@@ -131,44 +168,80 @@ class _Menu:
     Jobs with the same plans share it, so that a long queue costs little more than its length.
     """
 
-    __slots__ = ("best", "costs", "fastest_s", "units")
+    __slots__ = ("best", "cheapest", "costs", "fastest_s", "steps_s")
 
     def __init__(self, plans: Plans, prices: Mapping[str, float], power: float) -> None:
-        self.units = [plan.speed.step_s**power for plan in plans]
+        self.steps_s = [plan.speed.step_s for plan in plans]
         self.costs = [plan.device_count * prices[plan.kind] for plan in plans]
-        self.best = max(map(truediv, self.units, self.costs))
-        self.fastest_s = min(plan.speed.step_s for plan in plans)
+        pairs = zip(self.steps_s, self.costs, strict=True)
+        self.best = max(float(step_s**power) / cost for step_s, cost in pairs)
+        self.fastest_s, self.cheapest = min(self.steps_s), min(self.costs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Worth:
+    """What a waiting job's plans are worth: weight times (start and seconds left) ** power."""
+
+    urgency: float
+    steps: float
+    start_s: float
+    power: float  # negative
+
+    def values(self, menu: _Menu) -> list[float]:
+        """Return the value of each plan."""
+        return [self._of(step_s) for step_s in menu.steps_s]
+
+    def most(self, menu: _Menu) -> float:
+        """Return what no plan's gain is above, without looking at one by one."""
+        ideal = self._of(menu.fastest_s) / menu.cheapest
+        if not self.steps:
+            return ideal
+        return min(ideal, self.urgency * float(self.steps**self.power) * menu.best)
+
+    def _of(self, step_s: float) -> float:
+        seconds = max(self.start_s + self.steps * step_s, _LEAST_LEFT_S)
+        return self.urgency * float(seconds**self.power)
 
 
 class _Bid:
     """One job's plans, always with the one that gains most per additional cost on top.
 
-    Without ``values`` plan by plan, they are those of the menu times ``scale``. Most bids of a
-    long queue never come up, so plans are looked at one by one only when the bid is ``open``.
+    Most bids of a long queue never come up, so a waiting job's plans are looked at one by one
+    only when its bid is ``open``; until then ``gain`` is what it cannot exceed.
     """
 
     __slots__ = (
-        "_costs", "_gains", "_menu", "_number", "_plans", "_scale", "_values",
+        "_costs", "_gains", "_menu", "_number", "_plans", "_values", "_worth",
         "gain", "held", "job",
     )  # fmt: skip
 
     def __init__(
-        self, job: Job, menu: _Menu, values: Sequence[float] = (), scale: float = 0.0
+        self, job: Job, menu: _Menu, worth: _Worth | None = None, values: Sequence[float] = ()
     ) -> None:
         self.job = job
         self.held: ResourcePlan | None = None
         self._number = -1  # of the held plan
         self._plans, self._menu, self._costs = job.plans, menu, menu.costs
-        self._values, self._scale = values, scale
-        self.gain = scale * menu.best  # of the plan on top; 0 when nothing is left
-        if values:
+        self._worth, self._values = worth, values
+        self.gain = 0.0  # of the plan on top; 0 when nothing is left
+        if worth is None:
             self.renew()
+        else:
+            self.gain = worth.most(menu)
 
-    def open(self) -> None:
-        """Look at the plans one by one, if that was not done before."""
-        if not self._values:
-            self._values = [self._scale * unit for unit in self._menu.units]
-            self.renew()
+    def open(self) -> bool:
+        """Look at the plans one by one; tell whether that was not done before."""
+        if self._worth is None:
+            return False
+        self._values, self._worth = self._worth.values(self._menu), None
+        self.renew()
+        return True
+
+    def hold(self, plan: ResourcePlan) -> None:
+        """Bid only for what is better than a plan that the job has for certain."""
+        self._number = self._plans.index(plan)
+        self.held = plan
+        self.renew()
 
     @property
     def top(self) -> ResourcePlan:
@@ -226,15 +299,17 @@ def _hand_out(
 ) -> None:
     """Grant the best bid again and again, until nothing that is bid for is free."""
     for bid in bids if turn is not ledger.rounds[0] else ():
-        bid.open()
-        bid.renew()
+        if not bid.open():
+            bid.renew()
     heap = [(-bid.gain, number) for number, bid in enumerate(bids) if bid.gain > 0]
     heapq.heapify(heap)
     unlimited = ledger.free_for_all
     while heap and any(free.values()):
         number = heap[0][1]
         bid = bids[number]
-        bid.open()
+        if bid.open():
+            heapq.heapreplace(heap, (-bid.gain, number))
+            continue
         plan, held = bid.top, bid.held
         returned = held.device_count if held is not None and held.kind == plan.kind else 0
         if plan.device_count > free.get(plan.kind, 0) + returned:
