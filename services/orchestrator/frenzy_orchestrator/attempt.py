@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from frenzy_orchestrator.adapters import processes
-from frenzy_orchestrator.adapters.diskuse import used_bytes
+from frenzy_orchestrator.adapters.diskuse import excess
 from frenzy_orchestrator.adapters.evidence import EvidenceLedger
 from frenzy_orchestrator.adapters.journal import STAGES, AttemptFolder
 from frenzy_orchestrator.adapters.launching import Launcher
@@ -21,7 +21,6 @@ from frenzy_orchestrator.adapters.preparation import Preparation, Refused
 from frenzy_orchestrator.adapters.processes import ShimHost, ShimProcess
 from frenzy_orchestrator.adapters.rendezvous import RendezvousPorts, endpoint
 from frenzy_orchestrator.adapters.secrets import SecretSource
-from frenzy_orchestrator.adapters.threads import in_own_thread
 from frenzy_orchestrator.core.exits import (
     NEVER_RAN,
     Ending,
@@ -42,7 +41,6 @@ from frenzy_shared.errors import StorageFull, Unavailable
 from frenzy_shared.messages.v1 import AttemptPhase, DesiredAttempt, EvidenceKind, Phase
 from frenzy_shared.runtime import cancel, wait_any
 from frenzy_shared.telemetry import Telemetry
-from frenzy_shared.units import format_bytes
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +51,6 @@ _KILL_TICK_S: Final = 0.1
 _STUCK_AFTER_S: Final = 60.0  # SIGKILL that has not worked for so long will not (uninterruptible)
 _FULL_DISK_RETRY_S: Final = 2.0
 _QUOTA_GRACE_S: Final = 2.0
-_DISK_TICK_S: Final = 5.0
 
 _OVER: Final = frozenset({AttemptPhase.EXITED, AttemptPhase.REFUSED, AttemptPhase.CLEAN})
 
@@ -327,14 +324,9 @@ class Attempt:
 
     async def _measure_disk(self) -> None:
         """End an attempt that fills more of the disk than it may."""
-        most = self._tools.disk_bytes
-        while most and not self._stop.is_set():
-            used = await in_own_thread(lambda: used_bytes((self.folder.path, self.folder.tmp)))
-            if used > most and not self._stop.is_set():
-                limit = f"{format_bytes(most)} (FRENZY_JOB_DISK_BYTES)"
-                why = f"its files take {format_bytes(used)}, more than {limit}"
-                self._stop_for_quota(StopReason.DISK_QUOTA_EXCEEDED, why)
-            await wait_any(_DISK_TICK_S, self._stop)
+        while (most := self._tools.disk_bytes) and not self._stop.is_set():
+            why = await excess((self.folder.path, self.folder.tmp), most)
+            self._stop_for_quota(StopReason.DISK_QUOTA_EXCEEDED, why)
 
     async def _kill_strays(self) -> None:
         since = self._tools.clock.monotonic()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.agent import SLEEP, ShimFolder, order, wait_for
 
-from frenzy_orchestrator import attempt as attempt_module
+from frenzy_orchestrator.adapters import diskuse
 from frenzy_orchestrator.adapters.diskuse import used_bytes
 from frenzy_orchestrator.shim import cgroup, procfs
 from frenzy_shared.domain.job import StopReason
@@ -159,7 +159,7 @@ def test_ranks_die_with_their_shim_as_another_user_too(open_folder):
 async def test_an_attempt_that_fills_its_share_of_the_disk_ends_with_the_numbers(
     cluster, monkeypatch
 ):
-    monkeypatch.setattr(attempt_module, "_DISK_TICK_S", 0.05)
+    monkeypatch.setattr(diskuse, "LOOK_S", 0.05)
     agent = await cluster.agent(job_disk_bytes=1024**2)
     script = "import time\nopen('big', 'wb').write(b'x' * 2 * 1024**2)\ntime.sleep(600)\n"
     await cluster.control.start_job("node-a", order(spec=cluster.script(script)))
@@ -172,7 +172,7 @@ async def test_an_attempt_that_fills_its_share_of_the_disk_ends_with_the_numbers
 
 
 async def test_temporary_files_count_and_go_with_the_attempt(cluster, monkeypatch):
-    monkeypatch.setattr(attempt_module, "_DISK_TICK_S", 0.05)
+    monkeypatch.setattr(diskuse, "LOOK_S", 0.05)
     agent = await cluster.agent(job_disk_bytes=1024**2)
     script = (
         "import os, time\n"

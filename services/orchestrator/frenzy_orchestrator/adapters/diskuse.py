@@ -1,11 +1,33 @@
 """How much disk an attempt has filled: what its ranks may write to without asking."""
 
+import asyncio
+import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final
 
+from frenzy_orchestrator.adapters.threads import in_own_thread
+from frenzy_shared.units import format_bytes
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 5.0
 _BLOCK_BYTES: Final = 512  # the unit of st_blocks, whatever the file system's is
+
+
+async def excess(folders: Collection[Path], most_bytes: int) -> str:
+    """Look every few seconds; return, with the numbers, once the folders take more than allowed."""
+    while True:
+        await asyncio.sleep(LOOK_S)
+        try:
+            used = await in_own_thread(lambda: used_bytes(folders))
+        except OSError as error:  # a disk that fails: looked at again
+            log.warning("%s: %s", folders, error)
+            continue
+        if used > most_bytes:
+            limit = f"{format_bytes(most_bytes)} (FRENZY_JOB_DISK_BYTES)"
+            return f"its files take {format_bytes(used)}, more than {limit}"
 
 
 def used_bytes(folders: Iterable[Path]) -> int:
