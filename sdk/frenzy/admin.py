@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from frenzy import operations
 from frenzy.exchange import Retry
 from frenzy.transport import AsyncTransport, Transport
+from frenzy_shared.messages.estimate import DriftView
 from frenzy_shared.messages.http import DeadLetterView, NodeView, TokenInfo, TokenView
 from frenzy_shared.messages.v1 import Reconciliation
 
@@ -61,6 +62,10 @@ class Admin:
                 self._retry, role=role, project=project, name=name, expires_in_s=expires_in_s
             )
         )
+
+    def drifts(self) -> tuple[DriftView, ...]:
+        """Return where predictions of memory have lately left their bands; anybody may ask."""
+        return self._io.run(operations.drifts(self._retry))
 
     def tokens(self) -> tuple[TokenInfo, ...]:
         """Return the tokens of the projects that you administer, oldest first, without secrets."""
@@ -140,6 +145,10 @@ class AsyncAdmin:
                 self._retry, role=role, project=project, name=name, expires_in_s=expires_in_s
             )
         )
+
+    async def drifts(self) -> tuple[DriftView, ...]:
+        """Return where predictions of memory have lately left their bands; anybody may ask."""
+        return await self._io.run(operations.drifts(self._retry))
 
     async def tokens(self) -> tuple[TokenInfo, ...]:
         """Return the tokens of the projects that you administer, oldest first, without secrets."""

@@ -15,7 +15,7 @@ from frenzy.exchange import Answer, Call, Operation, Pause, Retry, exchange
 from frenzy_shared.domain.job import TERMINAL, JobState
 from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.messages.base import Wire
-from frenzy_shared.messages.estimate import EstimateView, Overrides
+from frenzy_shared.messages.estimate import DriftList, DriftView, EstimateView, Overrides
 from frenzy_shared.messages.http import (
     ArrayView,
     DeadLetterList,
@@ -125,6 +125,11 @@ def estimate(
     }
     answer = yield from exchange(Call(method="POST", path="/estimates", json=body), retry)
     return _decode(EstimateView, answer)
+
+
+def drifts(retry: Retry) -> Operation[tuple[DriftView, ...]]:
+    """Ask which predictions have lately left their bands."""
+    return _decode(DriftList, (yield from _get(retry, "/drifts"))).drifts
 
 
 def page(

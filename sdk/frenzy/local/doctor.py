@@ -60,6 +60,7 @@ def checks() -> Iterator[Check]:
         ("credentials", _credentials),
         ("certificates", lambda: _certificates(layout)),
         ("server", _server),
+        ("predictions", _predictions),
     )
     for name, look in looks:
         try:
@@ -216,6 +217,28 @@ def _server() -> Check:
         verdict=Verdict.FAIL,
         detail="; ".join(f"{check.name}: {check.detail}" for check in wrong),
         remedy="frenzy admin reconcile" if SAFE_MODE in names else "",
+    )
+
+
+def _predictions() -> Check:
+    """Ask whether memory is as predicted; where no server answers, that was said already."""
+    try:
+        with Client(retry=Retry(attempts=1)) as client:
+            drifts = client.admin.drifts()
+    except FrenzyError as error:
+        return Check(name="predictions", verdict=Verdict.OK, detail=f"not known: {error.message}")
+    if not drifts:
+        return Check(name="predictions", verdict=Verdict.OK, detail="within their bands")
+    detail = "; ".join(
+        f"{one.outside} of the last {one.runs} runs of {one.group} were outside their band, "
+        f"observed / predicted is {one.ratio:.2f}"
+        for one in drifts
+    )
+    return Check(
+        name="predictions",
+        verdict=Verdict.WARN,
+        detail=detail,
+        remedy="look for what changed: a driver, torch, longer sequences, a script",
     )
 
 

@@ -11,7 +11,12 @@ from frenzy_shared.domain.ids import JobId
 from frenzy_shared.errors import Unavailable
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.base import Wire
-from frenzy_shared.messages.estimate import EstimateReply, EstimateRequest
+from frenzy_shared.messages.estimate import (
+    DriftList,
+    DriftRequest,
+    EstimateReply,
+    EstimateRequest,
+)
 from frenzy_shared.messages.spec import JobSpec
 from frenzy_shared.messages.v1 import (
     ExplainReply,
@@ -50,6 +55,10 @@ class Questions:
     async def estimate(self, request: EstimateRequest) -> EstimateReply | None:
         """Ask MARP what one exact configuration takes."""
         return await self._ask(subjects.MARP_ESTIMATE, request, EstimateReply, self.marp_timeout_s)
+
+    async def drifts(self) -> DriftList | None:
+        """Ask MARP which predictions have lately left their bands."""
+        return await self._ask(subjects.MARP_DRIFTS, DriftRequest(), DriftList, self.marp_timeout_s)
 
     async def explanation(self, job: JobId) -> ExplainReply | None:
         """Ask the scheduler why a job is where it is."""

@@ -5,7 +5,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Final, TypeVar
 
 from pydantic import ValidationError
@@ -31,7 +31,7 @@ from frenzy_shared.errors import FrenzyError, InvalidSpec, Unavailable
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.codec import from_json, to_json
 from frenzy_shared.messages.envelope import CloudEvent, short_kind
-from frenzy_shared.messages.estimate import EstimateReply, EstimateRequest
+from frenzy_shared.messages.estimate import DriftList, DriftView, EstimateReply, EstimateRequest
 from frenzy_shared.messages.setup import training_setup
 from frenzy_shared.messages.spec import JobSpec
 from frenzy_shared.messages.v1 import PlanReply, PlanRequest
@@ -93,6 +93,8 @@ class Marp:
             stack.push_async_callback(questions.stop)
             exact = await self.bus.serve(subjects.MARP_ESTIMATE, self.on_estimate, queue=_QUEUE)
             stack.push_async_callback(exact.stop)
+            drifts = await self.bus.serve(subjects.MARP_DRIFTS, self.on_drifts, queue=_QUEUE)
+            stack.push_async_callback(drifts.stop)
             await run_until_stopped(
                 lambda s: every(self.settings.catch_up_s, s, self.catch_up, share=_CATCH_UP_SHARE),
                 lambda s: every(self.settings.refresh_s, s, self.refresh, share=_REFRESH_SHARE),
@@ -142,6 +144,11 @@ class Marp:
             return EstimateReply(estimate=view)
 
         return await self._answered(message, estimate, EstimateReply)
+
+    async def on_drifts(self, _: Message) -> bytes:
+        """Say where predictions have lately left their bands."""
+        drifts = self._learner.experience.drifts()
+        return DriftList(drifts=tuple(DriftView(**asdict(drift)) for drift in drifts)).encode()
 
     async def catch_up(self) -> None:
         """Plan jobs whose events are late or were lost, in turn by project.

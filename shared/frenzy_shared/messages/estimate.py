@@ -107,3 +107,25 @@ def overridden(spec: JobSpec, overrides: Overrides) -> JobSpec:
         micro_batch = resources.setdefault("micro_batch_size", 1)
         fields["global_batch_size"] = micro_batch * resources.get("gpus", 1) * accumulation
     return parse_spec({**document, **fields, "resources": resources})
+
+
+class DriftView(Wire):
+    """Predictions that have lately left their bands: ``outside`` of the last ``runs`` of a group.
+
+    ``ratio`` is the median of observed over predicted peaks.
+    """
+
+    group: str
+    runs: int
+    outside: int
+    ratio: float
+
+
+class DriftRequest(Wire):
+    """Ask MARP which predictions drift."""
+
+
+class DriftList(Wire):
+    """What drifts; nothing when all is well."""
+
+    drifts: tuple[DriftView, ...] = ()

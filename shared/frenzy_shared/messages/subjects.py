@@ -7,6 +7,7 @@ ROOT: Final = "frenzy.v1"
 
 MARP_PLAN: Final = f"{ROOT}.rpc.marp.plan"
 MARP_ESTIMATE: Final = f"{ROOT}.rpc.marp.estimate"
+MARP_DRIFTS: Final = f"{ROOT}.rpc.marp.drifts"
 SCHEDULER_EXPLAIN: Final = f"{ROOT}.rpc.scheduler.explain"
 SCHEDULER_QUEUE: Final = f"{ROOT}.rpc.scheduler.queue"
 SCHEDULER_RECORD: Final = f"{ROOT}.rpc.scheduler.record"

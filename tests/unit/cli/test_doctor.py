@@ -9,6 +9,7 @@ from tests.support.api import node_list, ok
 from frenzy.local import doctor
 from frenzy.local.certificates import ensure
 from frenzy.local.layout import Layout
+from frenzy_shared.messages.estimate import DriftList, DriftView
 from frenzy_shared.messages.http import SAFE_MODE, CheckView, ReadinessView
 
 
@@ -70,3 +71,19 @@ def test_a_node_is_told_of_its_cluster_s_authority(tmp_path):
     check = doctor._certificates(layout)
     assert check.verdict is doctor.Verdict.FAIL
     assert "join" in check.remedy
+
+
+def test_predictions_that_drift_are_shown_with_their_numbers(cli):
+    drift = DriftView(group="script/a100", runs=20, outside=9, ratio=1.314)
+    cli.api.on("GET", "/drifts", ok(DriftList(drifts=(drift,))), ok(DriftList()))
+    shown = cli("doctor").out
+    assert "9 of the last 20 runs of script/a100 were outside their band" in shown
+    assert "observed / predicted is 1.31" in shown
+    assert "predictions: within their bands" in cli("doctor").out
+
+
+def test_without_a_server_predictions_are_no_problem_of_their_own(cli):
+    (found,) = [
+        line for line in cli("doctor").out.splitlines() if line.startswith("ok   predictions")
+    ]
+    assert "not known" in found

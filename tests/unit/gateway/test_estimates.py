@@ -8,7 +8,13 @@ from frenzy_marp.estimates import estimate_view
 from frenzy_shared.auth import Role
 from frenzy_shared.errors import FrenzyError
 from frenzy_shared.messages import subjects
-from frenzy_shared.messages.estimate import EstimateReply, EstimateRequest, EstimateView
+from frenzy_shared.messages.estimate import (
+    DriftList,
+    DriftView,
+    EstimateReply,
+    EstimateRequest,
+    EstimateView,
+)
 
 PATH = "/api/v1/estimates"
 BODY = {
@@ -87,3 +93,14 @@ async def test_a_silent_marp_is_said(admin):
 async def test_a_viewer_may_ask_and_a_stranger_may_not(gateway, asked):
     assert (await (await gateway.client(Role.VIEWER)).post(PATH, json=BODY)).status_code == 200
     assert (await gateway.anonymous().post(PATH, json=BODY)).status_code == 401
+
+
+async def test_what_drifts_is_told_as_marp_knows_it(gateway, admin, problem):
+    problem(await admin.get("/api/v1/drifts"), 503, "unavailable")
+    drift = DriftView(group="script/a100", runs=20, outside=9, ratio=1.3)
+
+    async def answer(_):
+        return DriftList(drifts=(drift,)).encode()
+
+    await gateway.bus.serve(subjects.MARP_DRIFTS, answer, queue="marp")
+    assert DriftList.decode((await admin.get("/api/v1/drifts")).content).drifts == (drift,)

@@ -14,6 +14,7 @@ from frenzy_shared.bus.port import Message
 from frenzy_shared.domain.cluster import Device
 from frenzy_shared.domain.job import JobState
 from frenzy_shared.messages import subjects
+from frenzy_shared.messages.estimate import DriftList
 from frenzy_shared.messages.spec import parse_spec
 from frenzy_shared.messages.v1 import PlanReply, PlanRequest
 from frenzy_shared.outbox import OutboxRelay
@@ -244,6 +245,11 @@ async def test_what_is_kept_is_bounded(world):
     assert len(fresh.experience) == len(learner.experience)
 
 
+async def drifting(marp):
+    """What MARP says of drift when somebody asks."""
+    return DriftList.decode(await marp.on_drifts(Message(subject="", payload=b"{}"))).drifts
+
+
 async def test_drift_is_said_once_and_its_end_too(world, caplog):
     caplog.set_level(logging.INFO)
     for number in range(8):
@@ -251,6 +257,8 @@ async def test_drift_is_said_once_and_its_end_too(world, caplog):
         await world.tell(world.one)
     assert caplog.text.count("memory predictions drift") == 1
     assert world.value("frenzy_marp_prediction_drifts") == 1
+    (told,) = await drifting(world.one)
+    assert told.runs >= told.outside > 0
     shown = (await ask(world.one)).memory.allocated.expected
     for number in range(8, 28):
         await world.run(f"job-{number}", peak_allocated_bytes=shown)
@@ -258,3 +266,4 @@ async def test_drift_is_said_once_and_its_end_too(world, caplog):
         shown = (await ask(world.one)).memory.allocated.expected
     assert "within their band again" in caplog.text
     assert world.value("frenzy_marp_prediction_drifts") == 0
+    assert await drifting(world.one) == ()
