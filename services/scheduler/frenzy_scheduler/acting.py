@@ -89,7 +89,7 @@ class Acting:
         conflict = False
         for stop in stops:
             record = situation.records[stop.job]
-            if isinstance(stop, Resize) and situation.can_move(stop):
+            if isinstance(stop, Resize) and situation.can_move(stop, decisions):
                 conflict |= await self._warm_up(record, stop, jobs)
             else:
                 await self._displace(record, displaced(stop, decisions, jobs))

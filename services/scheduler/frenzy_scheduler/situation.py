@@ -96,15 +96,24 @@ class Situation:
             holdings=tuple(holdings(self.held)),
         )
 
-    def can_move(self, move: Resize) -> bool:
-        """Tell whether a job's next attempt can get ready while it trains on other devices."""
+    def can_move(self, move: Resize, decisions: Sequence[Decision]) -> bool:
+        """Tell whether a job's next attempt can get ready while it trains on other devices.
+
+        Not while others are to have what it holds: they would wait for as long as that takes.
+        """
         job, owners = self.jobs[move.job], self.cluster.owners
         if job.progress.move_s is None or not isinstance(job, RunningJob):
             return False
         own = {ref.key for ref in job.placement.devices}
         there = {ref.key for ref in move.placement.devices}
         idle = all(not owners.get(key) and key not in self.returning for key in there)
-        return idle and own.isdisjoint(there)
+        wanted = (
+            ref.key
+            for start in decisions
+            if isinstance(start, Place | Resize)
+            for ref in start.placement.devices
+        )
+        return idle and own.isdisjoint(wanted)
 
     def awaiting(self, decisions: Sequence[Decision]) -> dict[JobId, Unplaceable]:
         """Return the waiting jobs whose devices others still have to give back, and why."""

@@ -274,6 +274,21 @@ async def test_a_drained_node_gives_up_who_gets_ready_there(bench):
     assert (record.state, record.successor.dropped) == ("RUNNING", "fast is drained: repair")
 
 
+async def test_a_job_whose_devices_another_one_gets_stops_first():
+    """Else that one would wait for as long as the first takes to get ready."""
+    async with Bench(policy="frenzy", min_run_factor=0, restart_prior_s=1) as bench:
+        await bench.node("slow", kind="t4")
+        await bench.queue("job", SLOW, FAST, max_steps=100_000)
+        await bench.turn()
+        await train(bench, "job")
+        await bench.queue("next", SLOW, max_steps=90_000)
+        await bench.node("fast", devices=2)
+        await bench.turn()
+        record = await bench.job("job")
+        assert (record.state, record.successor) == ("STOPPING", None)
+        assert (await bench.store.pending("next"))["reason"] == "WaitingForPreemptedJobs"
+
+
 @pytest.mark.parametrize(
     "spec",
     [
