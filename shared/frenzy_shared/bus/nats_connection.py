@@ -136,7 +136,8 @@ class Connection:
         """Send what is buffered and close."""
         self._closing = True
         self._up.set()  # whoever waits in ready() must learn it
-        with contextlib.suppress(Error, OSError):
+        # AttributeError: what is buffered goes to a TLS transport of asyncio that has just broken.
+        with contextlib.suppress(Error, OSError, AttributeError):
             await self.client.close()
         reconnecting = self.client._reconnection_task  # noqa: SLF001 - close() may leave it running
         if reconnecting is not None:

@@ -390,3 +390,15 @@ async def test_a_consumer_that_dies_takes_the_service_with_it(
     await until(lambda: bool(fatal))
     assert "a bug of the bus" in fatal[0].message
     await bus.close()
+
+
+async def test_closing_over_a_tls_connection_that_has_just_broken_is_quiet(
+    bus: NatsBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncio's TLS transport has no protocol any more then, and says so in its own way."""
+
+    async def broken() -> None:
+        raise AttributeError("'NoneType' object has no attribute '_write_appdata'")
+
+    monkeypatch.setattr(bus._connection.client, "close", broken)
+    await bus.close()
