@@ -15,7 +15,8 @@ from frenzy_shared.domain.ids import ProjectName
 from frenzy_shared.errors import TooManyRequests
 
 LONGEST_WAIT_S: Final = 30.0  # that is asked of a client
-_REMEMBERED: Final = 1024  # projects, before those that rest are forgotten
+_REMEMBERED: Final = 1024  # projects, before those that rest are forgotten; and senders
+Sender = tuple[str, bytes]  # a request's Authorization and query: whose project was meant
 
 
 @dataclass(slots=True)
@@ -42,8 +43,9 @@ class Throttle:
     burst: int
     slots: int
     _shares: dict[ProjectName, _Share] = field(default_factory=dict[ProjectName, _Share])
+    _refused: dict[Sender, ProjectName] = field(default_factory=dict["Sender", ProjectName])
 
-    def admit(self, project: ProjectName) -> None:
+    def admit(self, project: ProjectName, sender: Sender) -> None:
         """Take a token for one job, before anything is done for it.
 
         Raises:
@@ -52,13 +54,25 @@ class Throttle:
         if not self.rate:
             return
         share = self._share(project)
-        if share.tokens < 1:
-            raise TooManyRequests(
-                f"project {project!r} submits faster than {self.rate:g} jobs a second",
-                suggestions=("wait as long as Retry-After says", "submit many jobs as one array"),
-                retry_after_s=self._turn_s(share),
-            )
+        if (refusal := self._refusal(project, share)) is not None:
+            if len(self._refused) >= _REMEMBERED:
+                self._refused.clear()
+            self._refused[sender] = project
+            raise refusal
         share.tokens -= 1
+
+    def still_refused(self, sender: Sender) -> TooManyRequests | None:
+        """Return the refusal of a sender who was refused before and whose project still waits.
+
+        It costs next to nothing: a storm's requests are not looked at any further.
+        """
+        project = self._refused.get(sender)
+        if project is None:
+            return None
+        refusal = self._refusal(project, self._share(project))
+        if refusal is None:
+            del self._refused[sender]
+        return refusal
 
     def charge(self, project: ProjectName, jobs: int) -> None:
         """Take tokens for more jobs of a request that was admitted; later ones wait the longer."""
@@ -75,6 +89,15 @@ class Throttle:
                 yield
         finally:
             share.present -= 1
+
+    def _refusal(self, project: ProjectName, share: _Share) -> TooManyRequests | None:
+        if share.tokens >= 1:
+            return None
+        return TooManyRequests(
+            f"project {project!r} submits faster than {self.rate:g} jobs a second",
+            suggestions=("wait as long as Retry-After says", "submit many jobs as one array"),
+            retry_after_s=self._turn_s(share),
+        )
 
     def _share(self, project: ProjectName) -> _Share:
         """Return a project's share as it is now."""

@@ -24,7 +24,7 @@ def throttle(clock):
 
 def refused(throttle, project="a"):
     with pytest.raises(TooManyRequests) as error:
-        throttle.admit(project)
+        throttle.admit(project, (project, b""))
     return error.value.retry_after_s
 
 
@@ -32,7 +32,7 @@ def admitted(throttle, project="a"):
     """How many pass until the first does not."""
     for number in range(1000):
         try:
-            throttle.admit(project)
+            throttle.admit(project, (project, b""))
         except TooManyRequests:
             return number
     return 1000
@@ -68,17 +68,17 @@ def test_whoever_comes_when_told_passes(throttle, clock):
     started = clock.now
     for wait in waits:
         clock.now = started + round(wait * 1000) + 1
-        throttle.admit("a")
+        throttle.admit("a", ("a", b""))
 
 
 def test_many_jobs_at_once_make_later_ones_wait(throttle, clock):
-    throttle.admit("a")
+    throttle.admit("a", ("a", b""))
     throttle.charge("a", 100)
     assert refused(throttle) > 9
     clock.now += 9000
     refused(throttle)
     clock.now += 1000
-    throttle.admit("a")
+    throttle.admit("a", ("a", b""))
 
 
 def test_a_rate_of_0_is_no_limit(clock):
@@ -109,7 +109,7 @@ def test_projects_that_rest_are_forgotten_and_others_are_not(throttle, clock):
     admitted(throttle, "busy")
     for number in range(3000):
         clock.now += 1  # the busy one never rests for long enough
-        throttle.admit(f"p{number}")
+        throttle.admit(f"p{number}", ("p", b""))
         throttle._share("busy").tokens = -1
     assert len(throttle._shares) <= 1025
     assert refused(throttle, "busy") > 0
@@ -129,6 +129,37 @@ async def test_too_many_get_429_and_are_told_when_to_come_again(gateway):
     assert (await other.post(JOBS, json=SPEC)).status_code == 201
     gateway.clock.now += 1000
     assert (await storm.post(JOBS, json=SPEC)).status_code == 201
+
+
+async def test_who_does_not_wait_is_turned_back_at_the_door(gateway, monkeypatch):
+    storm = await gateway.client(Role.SUBMITTER, "storm")
+    for _ in range(gateway.service.settings.submit_burst + 1):
+        last = await storm.post(JOBS, json=SPEC)
+    assert last.status_code == 429
+    looked, token = [], gateway.store.token
+
+    async def counted(token_id):
+        looked.append(token_id)
+        return await token(token_id)
+
+    monkeypatch.setattr(gateway.store, "token", counted)
+    again = await storm.post(JOBS, json=SPEC)
+    assert (again.status_code, again.json()["code"], looked) == (429, "too_many_requests", [])
+    assert again.headers["x-content-type-options"] == "nosniff"
+    assert (await storm.get(JOBS)).status_code == 200  # only what counts is turned back
+    assert (await storm.post(f"{JOBS}?project=other", json=SPEC)).status_code == 403
+    gateway.clock.now += 1000
+    assert (await storm.post(JOBS, json=SPEC)).status_code == 201
+    assert len(looked) == 3
+
+
+async def test_nobody_is_turned_back_for_another_s_storm(gateway):
+    storm = await gateway.client(Role.SUBMITTER, "storm")
+    for _ in range(gateway.service.settings.submit_burst + 1):
+        await storm.post(JOBS, json=SPEC)
+    assert (await gateway.anonymous().post(JOBS, json=SPEC)).status_code == 401
+    wrong = gateway.anonymous(Authorization="Bearer frz_no")
+    assert (await wrong.post(f"{JOBS}?project=storm", json=SPEC)).status_code == 401
 
 
 async def test_dry_runs_count_and_looking_does_not(gateway):

@@ -28,7 +28,7 @@ from frenzy_gateway.api import (
     tokens,
 )
 from frenzy_gateway.api.access import SECURITY_SCHEME
-from frenzy_gateway.api.middleware import Observed, problem_response
+from frenzy_gateway.api.middleware import Observed, Turnstile, problem_response
 from frenzy_gateway.metrics import GatewayMetrics
 from frenzy_gateway.problems import MethodNotAllowed, UnsupportedMediaType
 from frenzy_gateway.service import GatewayService
@@ -107,6 +107,7 @@ def build_api(service: GatewayService, telemetry: Telemetry) -> FastAPI:
     api.add_exception_handler(FrenzyError, _frenzy_error)
     api.add_exception_handler(HTTPException, _framework_error)
     api.add_exception_handler(RequestValidationError, _bad_parameters)
+    api.add_middleware(Turnstile, throttle=api.state.throttle)
     api.add_middleware(Observed, telemetry=telemetry, metrics=api.state.metrics)
     api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]
     return api

@@ -5,6 +5,7 @@ from fastapi import Request, Response
 from frenzy_gateway.api.access import Service, Shares, Submitter, api_router
 from frenzy_gateway.api.body import json_request, read_spec
 from frenzy_gateway.api.jobs import KEY_HEADER, home
+from frenzy_gateway.api.middleware import sender_of
 from frenzy_gateway.arrays import Arrays
 from frenzy_shared.messages import http
 from frenzy_shared.messages.spec import JobSpec
@@ -30,7 +31,7 @@ async def submit_array(
 ) -> http.ArrayView:
     """Submit the jobs of an array. A retry with the same key makes no second ones."""
     name = service.writable(caller, project if project is not None else home(caller))
-    shares.admit(name)
+    shares.admit(name, sender_of(request))
     spec = await read_spec(request)
     async with shares.slot(name):
         key = request.headers.get("idempotency-key")

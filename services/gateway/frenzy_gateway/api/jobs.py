@@ -7,6 +7,7 @@ from fastapi import Query, Request, Response
 
 from frenzy_gateway.api.access import LABEL, Service, Shares, Submitter, Viewer, api_router
 from frenzy_gateway.api.body import json_request, read_spec
+from frenzy_gateway.api.middleware import sender_of
 from frenzy_gateway.callers import Caller
 from frenzy_gateway.views import timeline_view
 from frenzy_shared.auth import ALL_PROJECTS
@@ -57,7 +58,7 @@ async def submit_job(
     """
     name = project if project is not None else home(caller)
     owner = service.writable(caller, name)
-    shares.admit(owner)
+    shares.admit(owner, sender_of(request))
     spec = await read_spec(request)
     async with shares.slot(owner):
         if validate_only:

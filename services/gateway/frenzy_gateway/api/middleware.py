@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from frenzy_gateway.metrics import GatewayMetrics
 from frenzy_gateway.problems import headers_of, problem_of, status_of
+from frenzy_gateway.throttle import Sender, Throttle
 from frenzy_shared.errors import FrenzyError
 from frenzy_shared.telemetry import Telemetry
 
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 
 _TRACEPARENT: Final = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_COUNTED: Final = frozenset(f"/api/v1/{name}" for name in ("jobs", "arrays", "plans", "estimates"))
 _SECURITY_HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -39,6 +41,28 @@ class _Answer:
     start: float = field(default_factory=perf_counter)
     status: int = 0  # 0: nothing was sent yet
     seconds: float = 0.0
+
+
+class Turnstile:
+    """Turn back at the door who was refused just now and did not wait.
+
+    Everything behind it (routing, authentication, reading the body) costs more than all that is
+    done for whom it turns back. Only who proved once to be the project's is ever remembered.
+    """
+
+    def __init__(self, app: ASGIApp, throttle: Throttle) -> None:
+        self._app = app
+        self._throttle = throttle
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or refuse it."""
+        if scope["type"] == "http" and scope["method"] == "POST":
+            request = Request(scope)
+            refusal = self._throttle.still_refused(sender_of(request))
+            if refusal is not None and scope["path"] in _COUNTED:
+                await problem_response(request, refusal)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 class Observed:
@@ -100,6 +124,11 @@ class Observed:
         self._metrics.requests.labels(method=method, route=route, status=answer.status).inc()
         if answer.status:
             self._metrics.seconds.labels(method=method, route=route).observe(answer.seconds)
+
+
+def sender_of(request: Request) -> Sender:
+    """Return what tells a refused sender from others."""
+    return request.headers.get("authorization", ""), request.scope["query_string"]
 
 
 def problem_response(

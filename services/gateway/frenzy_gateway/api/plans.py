@@ -5,6 +5,7 @@ from fastapi import Request
 from frenzy_gateway.api.access import Service, Shares, Viewer, api_router
 from frenzy_gateway.api.body import json_request, read_estimate, read_spec
 from frenzy_gateway.api.jobs import home
+from frenzy_gateway.api.middleware import sender_of
 from frenzy_shared.domain.ids import ProjectName
 from frenzy_shared.errors import Unavailable
 from frenzy_shared.messages import http
@@ -28,7 +29,7 @@ async def make_plans(
     Plans are the same for every ``project``: a cluster's devices belong to all of them.
     """
     owner = ProjectName(home(caller))
-    shares.admit(owner)
+    shares.admit(owner, sender_of(request))
     spec = await read_spec(request)
     async with shares.slot(owner):
         return await service.plan(spec)
@@ -45,7 +46,7 @@ async def make_estimate(
     precision of the GPU. Nothing is stored.
     """
     owner = ProjectName(home(caller))
-    shares.admit(owner)
+    shares.admit(owner, sender_of(request))
     asked = await read_estimate(request)
     async with shares.slot(owner):
         return await service.estimate(asked)
