@@ -19,6 +19,9 @@ ACCOUNT_RULES: Final = (
     "-@scripting +fcall +fcall_ro +time +info +config|get +function|list"
 )
 
+# What the client library writes before the server's own words, for a command of a pipeline.
+_OF_PIPELINE: Final = re.compile(r"Command # \d+ .* of pipeline caused error: \(['\"]", re.DOTALL)
+
 _SOURCES: Final = ("functions.lua", "upkeep.lua", "secrets.lua", "decisions.lua", "keeper.lua")
 _REQUIRED: Final = {
     "appendonly": ("yes", "without it a restart loses every job"),
@@ -107,7 +110,7 @@ def may_not_load(error: Misconfigured) -> Misconfigured:
 
 def refused(text: str) -> FrenzyError:
     """Return what an error reply of the server means for us."""
-    code = text.partition(" ")[0]
+    code = _OF_PIPELINE.sub("", text).partition(" ")[0]
     if code == "MISCONF":
         return StorageFull(
             f"the store cannot write to its disk: {text}",

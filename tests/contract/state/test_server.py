@@ -133,6 +133,30 @@ async def test_full_memory_refuses_new_jobs_and_lets_old_ones_finish(fresh_valke
     await store.close()
 
 
+async def test_a_server_that_is_busy_is_unavailable_for_now(fresh_valkey):
+    """One call took too long: nobody may end for that, whichever command it hears it by."""
+    store = await RedisStore.open(fresh_valkey.url)
+    with fresh_valkey.client() as client, fresh_valkey.client() as other:
+        client.config_set("busy-reply-threshold", 10)
+
+        def never_ends() -> None:
+            with contextlib.suppress(ResponseError):  # it is killed
+                client.eval("while true do end", 0)
+
+        busy = threading.Thread(target=never_ends)
+        busy.start()
+        try:
+            await asyncio.sleep(0.2)
+            for ask in (store.counts, lambda: store.job("j1"), lambda: store.jobs_in({"QUEUED"})):
+                with pytest.raises(Unavailable, match="BUSY"):
+                    await ask()
+        finally:
+            other.script_kill()
+            busy.join()
+    assert (await store.submit("op", submission("j1"))).ok
+    await store.close()
+
+
 async def test_a_full_disk_is_told_and_loses_nothing(fresh_valkey, monkeypatch):
     """The server reports a disk that it cannot write to as MISCONF."""
     store = await RedisStore.open(fresh_valkey.url)
