@@ -36,13 +36,13 @@ async def measure(living: World) -> dict[str, Any]:
     }
 
 
-def growth(hourly: Sequence[dict[str, Any]], *, after_hour: float) -> dict[str, float]:
+def growth(looks: Sequence[dict[str, Any]], *, after_hour: float) -> dict[str, float]:
     """Return by how much the last measures are above the first ones after an hour.
 
     Each is the mean of half of the measures, so that one collection of garbage does not judge.
     What counts few things is left out: one more of ten is no leak.
     """
-    steady = [one for one in hourly if one["hour"] > after_hour]
+    steady = [one for one in looks if one["hour"] > after_hour]
     half = len(steady) // 2
     if not half:
         return {}

@@ -39,7 +39,7 @@ NODES: Final = 16
 DEVICES: Final = 8
 _CLOCK: Final = "{frenzy}:soak_clock"
 _TURN_S: Final = 5.0  # of the moved clock, between two turns of all loops
-_IDLE_TURN_S: Final = 120.0
+_IDLE_TURN_S: Final = 240.0
 _BEATING: Final = 4  # a quarter of the nodes beats in each turn; pushes tell all of them at once
 _ENDINGS: Final = (
     (StopReason.COMPLETED, 0.90),
@@ -127,7 +127,7 @@ class World:
             while await self._unfinished():
                 await self._turn(_TURN_S)
         while (left := end - self.clock.monotonic()) > 0:
-            await self._turn(min(_IDLE_TURN_S, left))
+            await self._turn(min(_IDLE_TURN_S, left), delivery_s=0.0)
         await self.marp.refresh()
         await self.scheduler._keep_account()  # noqa: SLF001 - loops turn by hand
         await self.scheduler._retain()  # noqa: SLF001
@@ -147,7 +147,7 @@ class World:
                         batch.pexpire(key, max(1, left_ms - round(seconds * 1000)))
                     batch.execute()
 
-    async def _turn(self, seconds: float) -> None:
+    async def _turn(self, seconds: float, *, delivery_s: float = _DELIVERY_S) -> None:
         """Move the clock, let every loop of the leader work once, and every node beat."""
         self.clock.advance(seconds)
         tell_time(self.valkey, self.clock)
@@ -168,7 +168,7 @@ class World:
         for agent in self.agents[self.turns % _BEATING :: _BEATING]:
             with suppress(Unavailable):
                 await agent.turn()
-        await asyncio.sleep(_DELIVERY_S)
+        await asyncio.sleep(delivery_s)
 
     async def _publish_all(self) -> None:
         while await self.scheduler._outbox.step():  # noqa: SLF001
@@ -204,9 +204,9 @@ async def world(folder: Path, seed: int, *, kept_jobs: int) -> Iterator[World]:
             clock,
             archive=archive,
             retention_jobs=kept_jobs,
-            lease_ttl_s=3600.0,
-            suspect_after_s=600.0,
-            lost_after_s=1200.0,
+            lease_ttl_s=7200.0,
+            suspect_after_s=1800.0,
+            lost_after_s=3600.0,
             backoff_base_s=5.0,
         )
         await stack.enter_async_context(scheduler._listening())  # noqa: SLF001
