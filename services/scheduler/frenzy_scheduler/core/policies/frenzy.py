@@ -95,24 +95,22 @@ class Frenzy:
         steps = _guess(job) if steps is None else steps
         if isinstance(job, QueuedJob):
             return _Bid(job, menu, _Worth(urgency, steps, job.progress.restart_s, -self.power))
-        idle = view.snapshot.idle_by_kind
         values = [
-            urgency * max(self._left_s(job, plan, steps, idle), _LEAST_LEFT_S) ** -self.power
+            urgency * max(self._left_s(job, plan, steps), _LEAST_LEFT_S) ** -self.power
             for plan in job.plans
         ]
         return _Bid(job, menu, values=values)
 
-    def _left_s(
-        self, job: RunningJob, plan: ResourcePlan, steps: float, idle: Mapping[str, int]
-    ) -> float:
-        """Return the seconds left with a plan; those of a change are charged for it."""
+    def _left_s(self, job: RunningJob, plan: ResourcePlan, steps: float) -> float:
+        """Return the seconds left with a plan; those of a change are charged for it.
+
+        Also a move beside training is charged a restart: the job itself loses less by it, but its
+        new devices are as long without work. Charging less made completion times longer.
+        """
         left_s = steps * plan.speed.step_s
         if plan.id == job.placement.plan:
             return left_s
-        price_s = job.progress.move_s
-        if price_s is None or plan.device_count > idle.get(plan.kind, 0):
-            price_s = job.progress.restart_s
-        return left_s * self.hysteresis + price_s * self.restart_factor
+        return left_s * self.hysteresis + job.progress.restart_s * self.restart_factor
 
 
 def kind_prices(jobs: Sequence[Job]) -> dict[str, float]:
