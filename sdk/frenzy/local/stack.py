@@ -145,6 +145,7 @@ class _Maker:
                     "FRENZY_HTTP_PORT": str(listen),
                     "FRENZY_BLOBS": str(self.layout.blobs),
                     "FRENZY_ADMIN_TOKEN": self.secret.admin_token,
+                    "FRENZY_STORE_LOG": str(self.layout.log("valkey")),
                     "FRENZY_SECRETS_KEY": str(secrets_key(self.layout)),
                     **self.doors.gateway_settings(self.layout),
                 },

@@ -35,6 +35,8 @@ class GatewaySettings(ServiceSettings):
     """PEM of the cluster's certificate authority, which nodes that enrol may trust."""
     blobs: str = ""
     """Folder of bundles and data; empty: `<data_dir>/blobs`."""
+    store_log: Path | None = None
+    """Log of the store's server, where that runs on this machine: it names a full disk."""
     admin_token: SecretStr | None = None
     """`frz_<id>_<secret>`, stored at start as an administrator of all projects."""
     secrets_key: Path | None = None

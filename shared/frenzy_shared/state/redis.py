@@ -17,7 +17,13 @@ from frenzy_shared.domain.ids import JobId, NodeId, ProjectName
 from frenzy_shared.domain.job import JobRecord, JobState
 from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.domain.project import Project
-from frenzy_shared.errors import FrenzyError, Misconfigured, StorageFull, Unavailable
+from frenzy_shared.errors import (
+    FrenzyError,
+    Misconfigured,
+    StorageFull,
+    StoreUnreachable,
+    Unavailable,
+)
 from frenzy_shared.messages.codec import from_json
 from frenzy_shared.state import rules, server
 from frenzy_shared.state.port import (
@@ -418,7 +424,7 @@ def _causes() -> Iterator[None]:
     except exceptions.ResponseError as error:
         raise server.refused(str(error)) from error
     except (exceptions.RedisError, OSError) as error:
-        raise Unavailable(
+        raise StoreUnreachable(
             f"the store cannot be reached: {error}",
             suggestions=("check that the Valkey server runs", *server.RETRY_LATER),
         ) from error

@@ -29,6 +29,7 @@ from frenzy_gateway.api import (
 )
 from frenzy_gateway.api.access import SECURITY_SCHEME
 from frenzy_gateway.api.middleware import Observed, Turnstile, problem_response
+from frenzy_gateway.diagnosis import explained
 from frenzy_gateway.metrics import GatewayMetrics
 from frenzy_gateway.problems import MethodNotAllowed, UnsupportedMediaType
 from frenzy_gateway.service import GatewayService
@@ -115,7 +116,8 @@ def build_api(service: GatewayService, telemetry: Telemetry) -> FastAPI:
 
 async def _frenzy_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, FrenzyError)  # noqa: S101 - registered for this class
-    return problem_response(request, error)
+    log = request.app.state.service.settings.store_log
+    return problem_response(request, explained(error, log))
 
 
 async def _framework_error(request: Request, error: Exception) -> Response:
