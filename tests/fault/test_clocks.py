@@ -60,7 +60,7 @@ def pause_s(system, job):
 
 @pytest.mark.parametrize("jump", JUMPS_S)
 def test_a_jump_of_any_service_changes_nothing(system, jump):
-    lasting = running(system, f"lasts-{jump}", 8.0, ranks=2)
+    lasting = running(system, f"lasts-{jump}", 6.0, ranks=2)
     for name in SERVICES:
         system.jump(JUMPS_S[jump], name)
         job = system.submit(f"after-{jump}-{name}")
