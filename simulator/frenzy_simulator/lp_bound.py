@@ -1,20 +1,21 @@
 """A tighter lower bound on the average completion time: prices of kinds that change with time.
 
 Relax every schedule to fluid work: job j does a share of its work with plan p at any moment, at
-most one plan's worth at a time, under each kind's number of devices. A job ends no earlier than
-its mean busy time (the average moment at which its work is done) plus half of what it takes alone.
+most one plan's worth at a time, under each kind's number of devices. *Any* prices of devices in
+time slots then give a valid bound (Lagrange): charge jobs for devices, let each choose freely when
+and with which plan to work, and subtract what all devices could earn. What one job pays at least
+is in ``priced``.
 
-A linear program over time slots and kinds gives prices: the duals of the kinds' devices in each
-slot. It need not be exact, because *any* prices give a valid bound: charge jobs for devices, let
-each choose freely when and with which plan to work, and subtract what all devices could earn
-(Lagrange). What one job pays at least is the best over m of m - integral of
-max over plans (m - time - price of the plan's work)+ / (seconds of the plan), and again any m
-will do. Inside a slot the integrand is convex, so the trapezoid rule only makes the bound smaller.
+Whoever trains with a plan has had its devices for a start before. So the seconds of a plan are
+those of its training and of one start: the shares of a job that trains with several plans add up
+to no less. Where the next attempt gets ready beside the training, only the first start counts.
+
+Good prices come from a linear program: it lets jobs end at their mean busy time (the average
+moment at which their work is done) plus half of what they take alone; its duals are the first
+prices. From there they follow what jobs would buy: up where that is more than the kind has.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -23,32 +24,18 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 from frenzy_simulator.jobs import SimJob
+from frenzy_simulator.priced import Floats, Work, least
 from frenzy_simulator.scenario import Scenario
 from frenzy_simulator.throughput import ThroughputModel
 
 MAX_JOBS: Final = 5000
 _MOST_COLUMNS: Final = 120_000  # of the linear program
 _SLOTS: Final = (12, 96)  # at least, at most
-_POINTS: Final = 6  # of the trapezoid rule in a slot
-_HALVINGS: Final = 40
 _LEAST_STEPS: Final = 1e-9  # nothing is divided by zero for a job that ends at once
-_SCALES: Final = (0.7, 0.85, 0.95, 1.0, 1.05)  # of the prices found, all tried
-
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """One job: its plans' kinds (numbers), seconds for the whole job, and device-seconds."""
-
-    ready_s: float
-    kinds: NDArray[np.intp]
-    seconds: Floats
-    device_s: Floats
-
-    @property
-    def alone_s(self) -> float:
-        return float(self.seconds.min())
+_LOOKS: Final = 24_000  # at one job, to improve the prices
+_ROUNDS: Final = (4, 40)  # of looking at all jobs, at least and at most
+_STEP: Final = 0.25  # of a price in the first round, in mean prices; it becomes less and less
+_INERTIA: Final = 0.8
 
 
 def lp_bound_avg_s(
@@ -60,7 +47,7 @@ def lp_bound_avg_s(
 ) -> float | None:
     """Return the bound for jobs that fit somewhere; None: too many jobs, or no prices in time.
 
-    Predictions count as true; restarts and gangs cost nothing.
+    Predictions count as true; restarts cost no more than a start.
     """
     names = sorted(devices)
     work = [found for job in jobs if (found := _work(job, model, scenario, names)) is not None]
@@ -71,28 +58,28 @@ def lp_bound_avg_s(
     counts = np.array([float(devices[name]) for name in names])
     edges = _edges(work, counts)
     prices = _prices(work, counts, edges, time_limit_s)
-    if prices is None:
-        return None
-    best = max(_bound(work, counts, edges, prices * scale) for scale in _SCALES)
-    return best + scenario.start_s
+    return None if prices is None else _ascend(work, counts, edges, prices)
 
 
 def _work(
     job: SimJob, model: ThroughputModel, scenario: Scenario, names: Sequence[str]
-) -> _Work | None:
+) -> Work | None:
     plans, steps = model.plans(job.setup), scenario.real_steps(job)
     if not plans:
         return None
-    seconds = np.array([plan.speed.step_s * max(steps, _LEAST_STEPS) for plan in plans])
-    return _Work(
-        ready_s=job.submit_s + scenario.start_s,
+    restart_s = scenario.restart_s(model.checkpoint_bytes(job.setup))
+    each_s = 0.0 if scenario.make_before_break else min(scenario.start_s, restart_s)
+    seconds = np.array([plan.speed.step_s * max(steps, _LEAST_STEPS) for plan in plans]) + each_s
+    return Work(
+        ready_s=job.submit_s + scenario.start_s - each_s,
+        late_s=scenario.start_s - each_s,
         kinds=np.array([names.index(plan.kind) for plan in plans]),
         seconds=seconds,
         device_s=seconds * [plan.device_count for plan in plans],
     )
 
 
-def _edges(work: Sequence[_Work], counts: Floats) -> Floats:
+def _edges(work: Sequence[Work], counts: Floats) -> Floats:
     """Cut time into slots: as many between arrivals as arrive, then longer and longer ones."""
     ready = np.array(sorted(one.ready_s for one in work))
     least = sum(float(one.device_s.min()) for one in work) / counts.sum()
@@ -104,7 +91,7 @@ def _edges(work: Sequence[_Work], counts: Floats) -> Floats:
 
 
 def _prices(
-    work: Sequence[_Work], counts: Floats, edges: Floats, time_limit_s: float
+    work: Sequence[Work], counts: Floats, edges: Floats, time_limit_s: float
 ) -> Floats | None:
     """Return a price per device-second for each kind (row) and slot, from the program's duals.
 
@@ -156,39 +143,27 @@ def _prices(
     return np.maximum(duals, 0.0)
 
 
-def _bound(work: Sequence[_Work], counts: Floats, edges: Floats, prices: Floats) -> float:
-    """Return what all jobs pay at least, less what all devices could earn, on average."""
-    fine = np.concatenate(
-        [np.linspace(start, end, _POINTS, endpoint=False) for start, end in pairwise(edges)]
-    )
-    fine = np.append(fine, edges[-1])
-    slot = np.repeat(np.arange(len(edges) - 1), _POINTS)
-    total = -float((prices * np.outer(counts, np.diff(edges))).sum())
-    for one in work:
-        first = int(np.searchsorted(fine, one.ready_s, side="right")) - 1
-        left, right = np.maximum(fine[first:-1], one.ready_s), fine[first + 1 :]
-        paid = prices[one.kinds][:, slot[first:]] * one.device_s[:, None]
-        total += _least(one, left, right, paid) - one.ready_s + one.alone_s / 2
-    return total / len(work)
+def _ascend(work: Sequence[Work], counts: Floats, edges: Floats, prices: Floats) -> float:
+    """Return the best bound of prices that follow demand.
 
-
-def _least(one: _Work, left: Floats, right: Floats, paid: Floats) -> float:
-    """Return the most of the lower bounds on what one job pays, over m; see the module."""
-    seconds, end_s = one.seconds[:, None], max(float(right[-1]), one.ready_s)
-    rate = 1.0 / one.alone_s
-
-    def value(most: float) -> tuple[float, float]:
-        starts, ends = (most - left - paid) / seconds, (most - right - paid) / seconds
-        high, low = np.maximum(starts.max(0), 0.0), np.maximum(ends.max(0), 0.0)
-        after_s = max(most - end_s, 0.0)  # when devices cost nothing any more
-        area = float(((high + low) / 2 * (right - left)).sum()) + after_s * after_s / 2 * rate
-        speed = np.where(high + low > 0, 1.0 / one.seconds[starts.argmax(0)], 0.0)
-        return most - area, 1.0 - float((speed * (right - left)).sum()) - after_s * rate
-
-    low_s, high_s, best = one.ready_s, end_s + one.alone_s, -np.inf
-    for _ in range(_HALVINGS):
-        middle = (low_s + high_s) / 2
-        found, slope = value(middle)
-        best = max(best, found)
-        low_s, high_s = (middle, high_s) if slope > 0 else (low_s, middle)
+    Steps follow a moving average of the excess demand, by its usual size in each slot (Adam), and
+    shrink. Every round's prices are valid, so the best of them counts.
+    """
+    room = np.outer(counts, np.diff(edges))
+    rounds = int(np.clip(_LOOKS // len(work), *_ROUNDS))
+    unit = float(prices[prices > 0].mean()) if prices.any() else 1.0 / float(counts.sum())
+    trend, size, best = np.zeros_like(prices), np.zeros_like(prices), 0.0
+    for number in range(rounds):
+        paid, used = 0.0, np.zeros_like(prices)
+        for one in work:
+            pays, use = least(one, edges, prices)
+            paid, used = paid + one.late_s + pays, used + use
+        value = (paid - float((prices * room).sum())) / len(work)
+        best = max(best, value)
+        excess = used / room - 1.0
+        trend = _INERTIA * trend + (1 - _INERTIA) * excess
+        size += 0.05 * (excess**2 - size)
+        usual = np.sqrt(size / (1 - 0.95 ** (number + 1))) + 0.05
+        step = unit * _STEP * (1 - number / rounds) ** 1.5
+        prices = np.maximum(prices + step * trend / usual, 0.0)
     return best
