@@ -9,7 +9,7 @@ from frenzy_shared.domain.job import JobRecord
 
 # Of a cold restart, what is lost when the next attempt is ready before the present one stops:
 # saving and loading, but no start. Measured: benchmarks/restart.
-WARM_SHARE: Final = 0.3
+WARM_SHARE: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
