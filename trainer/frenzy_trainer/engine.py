@@ -40,14 +40,34 @@ def start_engine(model: PreTrainedModel, config: Mapping[str, Any]) -> Any:  # n
     import deepspeed  # noqa: PLC0415 - see start_distributed
 
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    tensor = tensor_degree(config)
     try:
         engine, *_ = deepspeed.initialize(
-            model=model, model_parameters=trained, config=dict(config)
+            model=model,
+            model_parameters=trained,
+            config=dict(config),
+            mpu=split_ranks(tensor) if tensor > 1 else None,
         )
     except (ValueError, AssertionError) as error:
         raise RankFailure(f"DeepSpeed refuses the plan's configuration: {error}") from error
     _forget_dry_run(engine.optimizer)
     return engine
+
+
+def tensor_degree(config: Mapping[str, Any]) -> int:
+    """Return over how many ranks a configuration splits every layer."""
+    return int(config.get("tensor_parallel", {}).get("autotp_size", 1))
+
+
+def split_ranks(tensor: int) -> Any:  # noqa: ANN401 - one of DeepSpeed's modules
+    """Make groups of ``tensor`` ranks that share a batch, and return what tells them apart.
+
+    Without it DeepSpeed takes every rank for one with a batch of its own.
+    """
+    from deepspeed.utils import groups  # noqa: PLC0415 - see start_distributed
+
+    groups._init_tp_mesh_device(tensor_model_parallel_size=tensor)  # noqa: SLF001 - as its own engine does
+    return groups
 
 
 def _forget_dry_run(optimizer: Any) -> None:  # noqa: ANN401 - one of DeepSpeed's or torch's

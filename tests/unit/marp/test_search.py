@@ -17,17 +17,31 @@ from frenzy_marp.core.memory.predictor import Predictor, Sharding
 from frenzy_marp.core.memory.shape import element_bytes
 from frenzy_marp.core.planner import NO_EXPERIENCE, plan_job
 from frenzy_marp.core.speed import estimate_speed, pace
-from frenzy_shared.domain.plan import ActivationCheckpointing, Loss, ParallelismPlan, Precision
+from frenzy_shared.domain.plan import (
+    ActivationCheckpointing,
+    Loss,
+    Offload,
+    ParallelismPlan,
+    Precision,
+)
 
 
-def every_plan(demand, kind, precision):
+def stages_of(devices, pinned, offload):
+    """Return the ZeRO stages that come into question."""
+    usual = (1,) if devices == 1 else (1, 2, 3)
+    able = {Offload.NONE: range(4), Offload.OPTIMIZER: (1, 2, 3), Offload.PARAMETERS: (3,)}[offload]
+    if pinned is not None:
+        return (pinned,) if pinned in able else ()
+    return {Offload.NONE: usual, Offload.OPTIMIZER: (2, 3), Offload.PARAMETERS: (3,)}[offload]
+
+
+def every_plan(demand, kind, precision, offload):
     """Yield every plan that the pins and the global batch allow, one by one."""
     batch, pins = demand.global_batch_size, demand.pins
     for devices in divisors(batch):
         if devices > min(kind.total, pins.max_devices or kind.total):
             continue
-        stages = (1,) if devices == 1 else (1, 2, 3)
-        stages = stages if pins.zero_stage is None else (pins.zero_stage,)
+        stages = stages_of(devices, pins.zero_stage, offload)
         chunks = demand.model.chunk_length(demand.sequence_length) < demand.sequence_length
         for stage, checkpointing, micro_batch, loss in product(
             stages,
@@ -50,6 +64,7 @@ def every_plan(demand, kind, precision):
                 activation_checkpointing=checkpointing,
                 reduce_bucket_elements=bucket_elements(demand.model),
                 loss=loss,
+                offload=offload,
             )
 
 
@@ -65,14 +80,25 @@ def peak_of(demand, kind, plan):
 
 
 def brute_force(demand, kind, demanded=0.0, experience=NO_EXPERIENCE):
-    """Return the seconds of the fastest fitting plan by devices, where more devices help."""
+    """Return the seconds of the fastest fitting plan by devices, where more devices help.
+
+    With more and more offloaded, as long as nothing fits.
+    """
+    for offload in Offload:
+        kept = fitting(demand, kind, demanded, experience, offload)
+        if kept:
+            return kept
+    return {}
+
+
+def fitting(demand, kind, demanded, experience, offload):
     card = gpu_model(kind)
     precision = precision_of(card, demand.pins)
     bucket = bucket_elements(demand.model)
-    speed = pace(demand, kind, card, precision, bucket)
+    speed = pace(demand, kind, card, precision, bucket, offload=offload)
     lessons = Lessons(experience, demand, Framework.TRAINER)
     best = {}
-    for plan in every_plan(demand, kind, precision):
+    for plan in every_plan(demand, kind, precision, offload):
         allocated = peak_of(demand, kind, plan)
         floor = floor_of(
             demand.model,
@@ -83,6 +109,7 @@ def brute_force(demand, kind, demanded=0.0, experience=NO_EXPERIENCE):
             ranks=plan.data,
             single_step=demand.optimizer_steps == 1,
             loss=plan.loss,
+            offload=offload,
         )
         assert floor.at(plan.micro_batch_size) <= allocated
         traits = DeviceTraits(
@@ -232,7 +259,7 @@ def test_kinds_that_share_a_search_get_what_they_would_get_alone():
 def test_with_experience_nothing_better_is_missed(batch, mib, ratios, slowness):
     demand = setup(model="gpt2-tiny", sequence_length=256, global_batch_size=batch)
     kind = emulated("any", mib, 6)
-    plans = every_plan(demand, kind, Precision.BF16)
+    plans = every_plan(demand, kind, Precision.BF16, Offload.NONE)
     known = {
         conditions(
             demand,

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 
 from frenzy_shared.messages.trace import EngineQuestion, EngineTrace, TracedMoment, TracedTerm
-from frenzy_trainer.engine import start_engine
+from frenzy_trainer.engine import start_engine, tensor_degree
 from frenzy_trainer.trace.counting import Highest, Ledger
 from frenzy_trainer.trace.device import imagine_device
 from frenzy_trainer.trace.fakes import fake_machine, join_cluster, willing_engine
@@ -46,8 +46,11 @@ def trace_engine(source: ModelSource, question: EngineQuestion) -> EngineTrace:
             model = source.build()
         sizes = [parameter.numel() for parameter in model.parameters() if parameter.requires_grad]
         parameters = sum(parameter.numel() for parameter in model.parameters())
-        rank = heaviest_rank(sizes, question.ranks) if question.rank is None else question.rank
-        join_cluster(question.ranks, rank)
+        tensor = tensor_degree(question.config)
+        rank = question.rank
+        if rank is None:
+            rank = heaviest_rank(sizes, question.ranks // tensor) * tensor
+        join_cluster(question.ranks, rank, tensor)
         with willing_engine():
             with ledger.phase(INITIALISATION):
                 config = _filled(question.config, model)

@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from frenzy_trainer.engine import split_ranks
 from frenzy_trainer.trace.counting import Ledger
 
 _ITEM: Final = torch.ops.aten._local_scalar_dense.default  # noqa: SLF001 - its name in torch
@@ -24,8 +25,11 @@ _EQUAL: Final = torch.ops.aten.equal.default
 _ALL: Final = torch.ops.aten.all.default
 
 
-def join_cluster(ranks: int, rank: int) -> None:
-    """Make this process ``rank`` of a process group whose other members do not exist."""
+def join_cluster(ranks: int, rank: int, tensor: int = 1) -> None:
+    """Make this process ``rank`` of a process group whose other members do not exist.
+
+    Groups of ``tensor`` ranks share every layer.
+    """
     os.environ |= {
         "DS_ACCELERATOR": "cpu",
         "RANK": str(rank),
@@ -42,6 +46,8 @@ def join_cluster(ranks: int, rank: int) -> None:
         # Otherwise DeepSpeed compiles a shared-memory collective for a minute.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         deepspeed.init_distributed(dist_backend="fake", auto_mpi_discovery=False)
+        if tensor > 1:
+            split_ranks(tensor)
 
 
 @contextmanager
@@ -65,13 +71,16 @@ def willing_engine() -> Iterator[None]:
 
     ZeRO-3 checks that all ranks do the same, by lists that here no other rank sends.
     """
-    from deepspeed.accelerator import get_accelerator  # noqa: PLC0415 - after DS_ACCELERATOR
+    import deepspeed  # noqa: PLC0415 - after DS_ACCELERATOR
+    from deepspeed.accelerator import get_accelerator  # noqa: PLC0415 - same
     from deepspeed.runtime.zero import utils  # noqa: PLC0415 - same
 
     with ExitStack() as stack:
         _replace(stack, type(get_accelerator()), "is_fp16_supported", lambda _: True)
         _replace(stack, utils, "assert_lst_len_same_as_other_ranks", lambda _: None)
         _replace(stack, utils, "get_lst_from_rank0", list)
+        # Ranks that share a batch compare it by what one of them sends.
+        _replace(stack, deepspeed.comm, "broadcast_object_list", lambda **_: None)
         yield
 
 

@@ -91,6 +91,8 @@ def compose_estimate(
             suggestions=[_TRACED],
         )
     plan, _, setup = _planned(spec, gpu, known=True)
+    if plan.tensor > 1:
+        raise InvalidSpec("a layer's trace is not split over devices", suggestions=[_TRACED])
     request = _request(spec, plan, setup, None, None)
     if request.adapters is not None:
         raise InvalidSpec("frozen weights are not in a layer's trace", suggestions=[_TRACED])
@@ -168,6 +170,8 @@ def _planned(
 
     There plan and configuration are exactly the planner's.
     """
+    if spec.resources.pipeline not in {None, 1}:
+        raise InvalidSpec("resources.pipeline: pipeline parallelism is not in this release")
     if known:
         try:
             setup = training_setup(spec)

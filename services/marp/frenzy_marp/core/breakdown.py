@@ -9,7 +9,7 @@ from frenzy_marp.core.memory.analytical import predict_moments, predict_peak
 from frenzy_marp.core.memory.estimate import DeviceTraits, estimate
 from frenzy_marp.core.memory.predictor import Peak
 from frenzy_shared.catalog.gpus import GpuModel, all_gpus
-from frenzy_shared.domain.model import Pins, TrainingSetup
+from frenzy_shared.domain.model import ModelArchitecture, Pins, TrainingSetup
 from frenzy_shared.domain.plan import (
     ActivationCheckpointing,
     Loss,
@@ -42,15 +42,22 @@ def exact_plan(setup: TrainingSetup, gpu: GpuModel | None) -> ParallelismPlan:
         InvalidSpec: the pins cannot make up the global batch, or the GPU lacks the precision.
     """
     bucket = bucket_elements(setup.model)
+    if setup.pins.tensor not in {None, 1}:
+        check_split(setup.model, setup.pins)
     return pinned_plan(setup.pins, setup.global_batch_size, gpu, bucket=bucket)
 
 
 def pinned_plan(pins: Pins, batch: int, gpu: GpuModel | None, *, bucket: int) -> ParallelismPlan:
     """Return the plan that pins describe for ``batch`` sequences a step; see ``exact_plan``."""
-    devices = pins.device_count or 1
-    share, left_over = divmod(batch, devices)
+    tensor = pins.tensor or 1
+    devices = pins.device_count or tensor
+    groups, odd = divmod(devices, tensor)
+    if odd:
+        raise InvalidSpec(f"{devices} devices cannot be groups of {tensor} (resources.tensor)")
+    share, left_over = divmod(batch, groups)
     if left_over or not share:
-        raise InvalidSpec(f"global batch {batch} cannot be split evenly over {devices} devices")
+        who = "devices" if tensor == 1 else f"groups of {tensor} devices"
+        raise InvalidSpec(f"global batch {batch} cannot be split evenly over {groups} {who}")
     micro_batch = pins.micro_batch_size or share
     if share % micro_batch:
         raise InvalidSpec(
@@ -60,8 +67,8 @@ def pinned_plan(pins: Pins, batch: int, gpu: GpuModel | None, *, bucket: int) ->
     usual = {Offload.NONE: 1, Offload.OPTIMIZER: 2, Offload.PARAMETERS: 3}[offload]
     return ParallelismPlan(
         zero_stage=usual if pins.zero_stage is None else pins.zero_stage,
-        data=devices,
-        tensor=1,
+        data=groups,
+        tensor=tensor,
         pipeline=1,
         micro_batch_size=micro_batch,
         gradient_accumulation_steps=share // micro_batch,
@@ -71,6 +78,27 @@ def pinned_plan(pins: Pins, batch: int, gpu: GpuModel | None, *, bucket: int) ->
         reduce_bucket_elements=bucket,
         offload=offload,
     )
+
+
+def check_split(model: ModelArchitecture, pins: Pins) -> None:
+    """Refuse a tensor-parallel degree that cannot split a model's layers evenly.
+
+    Raises:
+        InvalidSpec: with what it does not divide, or what goes with no degree above 1.
+    """
+    tensor = pins.tensor or 1
+    if model.adapters is not None:
+        raise InvalidSpec("resources.tensor: adapters are not split; use method full, or 1")
+    if pins.loss is Loss.CHUNKED or pins.offload not in {None, Offload.NONE}:
+        raise InvalidSpec("resources.tensor: not with loss chunked or resources.offload")
+    parts = {
+        "attention heads": model.num_heads,
+        "key and value heads": model.num_kv_heads,
+        "feed-forward channels": model.intermediate_size,
+    }
+    for what, count in parts.items():
+        if count % tensor:
+            raise InvalidSpec(f"resources.tensor: {tensor} does not divide the {count} {what}")
 
 
 def breakdown(

@@ -58,6 +58,9 @@ def _document(plan: ParallelismPlan, optimizer: dict[str, Any]) -> dict[str, Any
         "steps_per_print": _NEVER,
         "optimizer": optimizer,
     }
+    if plan.tensor > 1:
+        # Of tied embeddings DeepSpeed would split the vocabulary too, and replace the loss.
+        document["tensor_parallel"] = {"autotp_size": plan.tensor, "vocab_parallel_lm_head": False}
     if plan.precision is not Precision.FP32:
         document[str(plan.precision)] = {"enabled": True}
     return document

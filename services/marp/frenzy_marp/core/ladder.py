@@ -129,7 +129,7 @@ class Demand:
         self._most_devices = most_devices
         self._ceiling = min(most_bytes, COUNTABLE)
         self._ladders: dict[tuple[int, bool], dict[int, tuple[Ladder, ...]]] = {}
-        self._predictors: dict[int, Predictor] = {}
+        self._predictors: dict[tuple[int, bool], Predictor] = {}
         self._hosts: dict[Precision, HostNeeds] = {}
 
     def ladders(self, element: int, *, cuda: bool) -> dict[int, tuple[Ladder, ...]]:
@@ -165,7 +165,7 @@ class Demand:
     def _rungs(
         self, choices: tuple[Option, ...], element: int, *, cuda: bool
     ) -> tuple[Ladder, ...]:
-        predictor = self._predictor(element)
+        predictor = self._predictor(element, cuda=cuda)
         held = predictor.micro_batches
         columns = tuple(held[size] for size in choices[0].micro_batches if size in held)
         floors = {
@@ -198,9 +198,11 @@ class Demand:
             offload=self.pins.offload or Offload.NONE,
         )
 
-    def _predictor(self, element: int) -> Predictor:
+    def _predictor(self, element: int, *, cuda: bool) -> Predictor:
         """Return a predictor for the micro-batches that any device could hold."""
-        found = self._predictors.get(element)
+        adapters = self.setup.model.adapters
+        key = (element, cuda and adapters is not None and adapters.dropout > 0)
+        found = self._predictors.get(key)
         if found is None:
             setup, pinned = self.setup, self.pins.micro_batch_size
             sizes = divisors(setup.global_batch_size) if pinned is None else (pinned,)
@@ -212,6 +214,7 @@ class Demand:
                 element=element,
                 bucket=self.bucket,
                 micro_batches=tuple(size for size in sizes if least.at(size) <= self._ceiling),
+                cuda=cuda,
             )
-            found = self._predictors[element] = Predictor(workload)
+            found = self._predictors[key] = Predictor(workload)
         return found

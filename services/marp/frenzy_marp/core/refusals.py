@@ -30,6 +30,15 @@ _RELAXATIONS: Final[tuple[tuple[str, Callable[[Pins], Pins]], ...]] = (
 )
 
 
+_UNPLANNED: Final = {
+    "tensor": (
+        "tensor parallelism is not planned in this release (frenzy estimate --mode traced tells "
+        "what it takes)"
+    ),
+    "pipeline": "pipeline parallelism is not in this release",
+}
+
+
 def relaxations(pins: Pins) -> Iterator[tuple[str, Pins]]:
     """Yield each pin that is set by name, with the pins as they would be without it."""
     for name, relax in _RELAXATIONS:
@@ -61,7 +70,7 @@ def unsupported_degrees(pins: Pins) -> tuple[RefusedPlan, ...]:
                     kind="",
                     device_count=value or 0,
                     option=f"{name} parallelism {value}",
-                    reason=f"{name} parallelism is not in this release; use 1 or leave it out",
+                    reason=f"{_UNPLANNED[name]}; use 1 or leave it out",
                     pin=f"resources.{name}",
                 )
             )

@@ -56,8 +56,10 @@ def workload_of(
     element: int,
     bucket: int,
     micro_batches: tuple[int, ...],
+    cuda: bool = False,
 ) -> Workload:
     """Return the workload of a model, with the engine's threshold that fits it."""
+    drops = model.adapters is not None and model.adapters.dropout > 0
     return Workload(
         model=model,
         attention=attention,
@@ -66,6 +68,7 @@ def workload_of(
         bucket=bucket,
         threshold=persistence_threshold(model),
         micro_batches=micro_batches,
+        fused_dropout=cuda and drops,
     )
 
 
@@ -165,6 +168,7 @@ def _prepared(
         element=element,
         bucket=plan.reduce_bucket_elements,
         micro_batches=(plan.micro_batch_size,),
+        cuda=cuda,
     )
     sharding = Sharding(
         stage=plan.zero_stage,

@@ -166,7 +166,7 @@ def _projected(
     adapters = shape.model.adapters
     if adapters is None or role not in adapters.roles:
         return out
-    source = op.dropout(tape, x) if adapters.dropout else x
+    source = op.dropout(tape, x, shape.dropped(narrow)) if adapters.dropout else x
     rank = adapters.rank
     low = op.linear(
         tape, source, shape.activation(rank), rank * narrow * shape.element, trains=True

@@ -178,9 +178,9 @@ def embedding(tape: Tape, out_bytes: int, weight_bytes: int, gradient_bytes: int
     return out
 
 
-def dropout(tape: Tape, x: Value) -> Value:
-    """Set a share of ``x`` to zero: the factors are saved, as large as ``x``."""
-    factors = tape.value(x.size_bytes)
+def dropout(tape: Tape, x: Value, factors_bytes: int) -> Value:
+    """Set a share of ``x`` to zero: factors, or which values stay, are saved."""
+    factors = tape.value(factors_bytes)
     saved = tape.save(factors.storage)
     out = tape.value(x.size_bytes)
     tape.drop(factors)

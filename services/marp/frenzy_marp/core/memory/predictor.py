@@ -17,7 +17,7 @@ from frenzy_marp.core.memory.moments import (
     moments_of,
     points_of_loss,
 )
-from frenzy_marp.core.memory.profiles import saved_by_first_norms, trained_in_embedding
+from frenzy_marp.core.memory.profiles import saved_by_nobody_first, trained_in_embedding
 from frenzy_marp.core.memory.program import Profile, block_of, ends_of
 from frenzy_marp.core.memory.shape import Shape
 from frenzy_marp.core.memory.sizes import Bytes
@@ -40,7 +40,8 @@ class Workload:
     """What all plans of a job have in common whose weights are ``element`` bytes.
 
     ``bucket`` is reduce_bucket_size in elements, ``threshold`` the elements up to which ZeRO-3
-    keeps a parameter whole. ``micro_batches`` are sequences, ascending.
+    keeps a parameter whole. ``micro_batches`` are sequences, ascending; ``fused_dropout`` as in
+    ``Shape``.
     """
 
     model: ModelArchitecture
@@ -50,6 +51,7 @@ class Workload:
     bucket: int
     threshold: int
     micro_batches: tuple[int, ...]
+    fused_dropout: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,12 @@ class Predictor:
         """Nothing is worked out yet."""
         self._work = workload
         self._shape = Shape(
-            workload.model, workload.attention, 1, workload.length, workload.element
+            workload.model,
+            workload.attention,
+            1,
+            workload.length,
+            workload.element,
+            fused_dropout=workload.fused_dropout,
         )
         self._sequences = np.array(workload.micro_batches, dtype=np.int64)
         self._blocks: dict[tuple[ActivationCheckpointing, bool], Profile] = {}
@@ -351,7 +358,7 @@ class Predictor:
         if checkpointing is ActivationCheckpointing.FULL or self._work.model.adapters is None:
             return np.zeros_like(self._sequences)
         counts = self._sequences.tolist()
-        each = [saved_by_first_norms(replace(self._shape, sequences=count)) for count in counts]
+        each = [saved_by_nobody_first(replace(self._shape, sequences=count)) for count in counts]
         return np.array(each, dtype=np.int64)
 
     @cached_property

@@ -2,16 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from frenzy_marp.core.memory.blocks import block, normalise
 from frenzy_marp.core.memory.ends import embed, head
 from frenzy_marp.core.memory.shape import Shape
-from frenzy_marp.core.memory.tape import Tape, Value
+from frenzy_marp.core.memory.tape import Tape, Value, rounded
+from frenzy_shared.domain.adapters import Role
 from frenzy_shared.domain.model import ModelArchitecture
 from frenzy_shared.domain.plan import ActivationCheckpointing
 from frenzy_shared.domain.structure import Residual
 
 TapeFactory = Callable[..., Tape]
+_FED_FIRST: Final = frozenset({Role.QUERY, Role.KEY, Role.VALUE, Role.FUSED})
+_FED_BY_PARALLEL: Final = frozenset({Role.GATE, Role.UP, Role.GATE_AND_UP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +129,26 @@ def trained_in_embedding(model: ModelArchitecture) -> int:
     return 1 if model.max_positions is None else 2
 
 
-def saved_by_first_norms(shape: Shape) -> int:
+def saved_by_nobody_first(shape: Shape) -> int:
     """Return the bytes that the first layer does not save where its input needs no gradient.
 
-    Nothing before the first adapter does, and in front of it are only norms.
+    Nothing before the first adapter does: not the norms in front of it, and dropout, whose
+    factors only the gradient of its input would need.
     """
-    wiring = shape.model.structure
-    if shape.model.adapters is None or not wiring.pre_norms:
+    model = shape.model
+    if model.adapters is None:
         return 0
+    parallel = model.structure.residual is not Residual.SEQUENTIAL
+    fed = _FED_FIRST | _FED_BY_PARALLEL if parallel else _FED_FIRST
+    adapted = len(fed.intersection(model.adapters.roles)) if model.adapters.dropout else 0
+    dropped = adapted * rounded(shape.dropped(model.hidden_size))
+    return dropped + (_saved_by_norms(shape) if model.structure.pre_norms else 0)
+
+
+def _saved_by_norms(shape: Shape) -> int:
     tape = Tape(frozen=True)
     x = tape.value(shape.activation(shape.model.hidden_size))
-    norms = 2 if wiring.residual is Residual.PARALLEL_NORMS else 1
+    norms = 2 if shape.model.structure.residual is Residual.PARALLEL_NORMS else 1
     made = [normalise(tape, shape, x) for _ in range(norms)]
     tape.drop(x)
     return tape.live - sum(value.size_bytes for value in made)

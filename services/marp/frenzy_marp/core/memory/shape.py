@@ -11,7 +11,11 @@ FP32_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What one micro-batch looks like to one rank. ``element`` is the bytes of a weight."""
+    """What one micro-batch looks like to one rank. ``element`` is the bytes of a weight.
+
+    ``fused_dropout``: dropout saves a byte a value, as CUDA's operator does (native_dropout,
+    derivatives.yaml), instead of factors of the compute precision.
+    """
 
     model: ModelArchitecture
     attention: Attention
@@ -19,6 +23,7 @@ class Shape:
     length: int
     element: int
     loss: Loss = Loss.FULL
+    fused_dropout: bool = False
 
     @property
     def tokens(self) -> int:
@@ -28,6 +33,10 @@ class Shape:
     def activation(self, width: int) -> int:
         """Return the bytes of ``width`` values per token in the compute precision."""
         return self.tokens * width * self.element
+
+    def dropped(self, width: int) -> int:
+        """Return the bytes that dropout of ``width`` values per token saves."""
+        return self.tokens * width * (1 if self.fused_dropout else self.element)
 
     @property
     def masked(self) -> bool:
