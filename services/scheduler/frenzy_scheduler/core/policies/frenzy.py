@@ -333,9 +333,9 @@ def _keep_within_limits(
     """Offer less to waiting jobs whose project's running ones have kept what those were granted.
 
     A running job may keep its plan also where a waiting one was granted the project's limit
-    before; that one could not start, although a smaller plan of its might.
+    before; that one could not start, although a smaller plan of its might, or another job.
     """
-    over: list[_Bid] = []
+    over: set[str] = set()
     for bid in () if ledger.free_for_all else bids:
         held, project = bid.held, bid.job.project
         if held is None or isinstance(bid.job, RunningJob):
@@ -348,8 +348,10 @@ def _keep_within_limits(
         free[held.kind] = left
         del chosen[bid.job.id]
         bid.give_back()
-        over.append(bid)
-    _hand_out(over, free, chosen, ledger, Round.ANY)
+        over.add(project)
+    waiting = (bid for bid in bids if bid.held is None and isinstance(bid.job, QueuedJob))
+    again = [bid for bid in waiting if bid.job.project in over]
+    _hand_out(again, free, chosen, ledger, Round.ANY)
 
 
 def _permitted(bid: _Bid, free: Mapping[str, int], ledger: Ledger, turn: Round) -> bool:
