@@ -7,9 +7,11 @@ from functools import partial
 
 from benchmarks.scheduling.instances import SETTLED_MS, Instance, empty, one_event
 
+from frenzy_scheduler.core.between import Between
 from frenzy_scheduler.core.cycle import cycle
-from frenzy_scheduler.core.decisions import Allocator, Strategy
+from frenzy_scheduler.core.decisions import Allocator, Decision, Strategy, View
 from frenzy_scheduler.core.policies import policy_named
+from frenzy_scheduler.core.policies.frenzy import Frenzy
 from frenzy_scheduler.core.snapshot import Snapshot
 from frenzy_scheduler.core.standing import Standing
 
@@ -26,6 +28,7 @@ SIZES = (  # GPUs, jobs
 )
 POLICIES = ("has", "fifo", "srtf", "backfill", "frenzy", "srtf-preemptive", "las")
 REPEATS, ENOUGH_MS = 15, 1000.0
+MOST = 64  # who take part in a decision of frenzy between two of everybody, of each sort
 CENTRE = (2048, 640)  # GPUs, jobs: the size that the literature reports
 
 
@@ -59,6 +62,8 @@ def _cost(name: str, gpus: int, jobs: int) -> Cost:
 
 def _after_one_event(event: Instance, policy: Strategy) -> Callable[[], object]:
     """Return the decision after the event: by a standing line where the policy can have one."""
+    if isinstance(policy, Frenzy) and len(event.queue) + len(event.running) > 2 * MOST:
+        return _among_few(event, policy)
     if isinstance(policy, Allocator):
         return partial(cycle, event.queue, event.snapshot, SETTLED_MS, policy, event.running)
     standing = Standing(policy)
@@ -68,6 +73,23 @@ def _after_one_event(event: Instance, policy: Strategy) -> Callable[[], object]:
     for kind in event.snapshot.idle_by_kind:
         standing.freed(kind)
     return partial(standing.decide, event.snapshot, SETTLED_MS)
+
+
+def _among_few(event: Instance, policy: Frenzy) -> Callable[[], object]:
+    """Return the decision among those who wanted devices most when everybody was compared."""
+    waiting = {job.id: job for job in event.queue}
+    placed = {job.id: job for job in event.running}
+    between = Between(policy, most=MOST)
+    between.compared(
+        View(queue=event.queue, running=event.running, snapshot=event.snapshot, now_ms=SETTLED_MS)
+    )
+
+    def decide() -> list[Decision]:
+        first, second = between.taking_part(waiting, placed)
+        queue, running = [waiting[name] for name in first], [placed[name] for name in second]
+        return cycle(queue, event.snapshot, SETTLED_MS, between.policy, running)
+
+    return decide
 
 
 def _cpu_ms(prepare: Callable[[], Callable[[], object]]) -> float:

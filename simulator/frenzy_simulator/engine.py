@@ -205,9 +205,7 @@ class _Engine:
             self._agenda.add(self._now_ms + round(seconds * 1000), Kind.FAIL, node=node)
 
     def _decide(self, *, ticked: bool) -> None:
-        changes, took_ns = self._queue.decide(
-            self._running.values(), self._machines.snapshot, self._now_ms
-        )
+        changes, took_ns = self._queue.decide(self._running, self._machines.snapshot, self._now_ms)
         self.outcome.decision_ns.append(took_ns)
         changes = self._get_ready(changes)
         for change in changes:

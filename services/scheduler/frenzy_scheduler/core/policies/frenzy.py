@@ -67,13 +67,7 @@ class Frenzy:
                 safe += [job] if job.preemptible and _counted(job, view) else []
         free = capacity(view.snapshot, contested)
         jobs: list[Job] = [*view.queue, *contested, *safe]
-        jobs.sort(key=lambda job: (job.sequence, job.id))
-        prices = kind_prices(jobs)
-        menus = {id(plans): _Menu(plans, prices, -self.power) for plans in _distinct(jobs)}
-        bids = [self._bid(job, menus[id(job.plans)], view) for job in jobs]
-        for bid in bids:
-            if bid.job.id in chosen:
-                bid.hold(chosen[bid.job.id])
+        bids = self._bids(jobs, chosen, view)
         ledger = released(view.ledger, contested)
         for turn in ledger.rounds:
             _hand_out(bids, free, chosen, ledger, turn)
@@ -81,6 +75,34 @@ class Frenzy:
                 owe(ledger, (job for job in view.queue if job.id not in chosen), view.snapshot)
         _keep_within_limits(bids, free, chosen, ledger)
         return _in_order(chosen, view.running)
+
+    def eager(self, view: View) -> tuple[list[JobId], list[JobId]]:
+        """Return waiting and running jobs by what devices could be worth to them, most first."""
+        running = {
+            job.id: job.plan
+            for job in view.running
+            if job.changeable and job.plan is not None and _counted(job, view)
+        }
+        waiting = (job for job in view.queue if job.eligible(view.now_ms))
+        jobs: list[Job] = [*waiting, *(job for job in view.running if job.id in running)]
+        bids = sorted(self._bids(jobs, running, view), key=lambda bid: -bid.gain)
+        names = [bid.job.id for bid in bids if bid.gain > 0]
+        return [name for name in names if name not in running], [
+            name for name in names if name in running
+        ]
+
+    def _bids(
+        self, jobs: list[Job], held: Mapping[JobId, ResourcePlan], view: View
+    ) -> "list[_Bid]":
+        """Return the jobs' bids, in order of arrival; who is sure of a plan bids for better."""
+        jobs.sort(key=lambda job: (job.sequence, job.id))
+        prices = kind_prices(jobs)
+        menus = {id(plans): _Menu(plans, prices, -self.power) for plans in _distinct(jobs)}
+        bids = [self._bid(job, menus[id(job.plans)], view) for job in jobs]
+        for bid in bids:
+            if bid.job.id in held:
+                bid.hold(held[bid.job.id])
+        return bids
 
     def _contested(self, job: RunningJob, now_ms: int) -> bool:
         """Tell whether others may get a job's devices: not so soon after it got them."""
