@@ -26,6 +26,7 @@ from tests.support.valkey import ValkeyProcess
 
 from frenzy_marp.service import Marp
 from frenzy_marp.settings import MarpSettings
+from frenzy_scheduler import documents
 from frenzy_scheduler.service import Scheduler
 from frenzy_shared.bus.nats import NatsBus
 from frenzy_shared.domain.job import TERMINAL, StopReason
@@ -181,7 +182,12 @@ class World:
 
 @asynccontextmanager
 async def world(folder: Path, seed: int, *, kept_jobs: int) -> Iterator[World]:
-    """Start servers, services and nodes, and end them all."""
+    """Start servers, services and nodes, and end them all.
+
+    The scheduler remembers documents of as many jobs as the store keeps, not of its usual 4,096:
+    so a run of few jobs reaches its bounds too.
+    """
+    documents._KEPT = kept_jobs  # noqa: SLF001 - a bound, made smaller
     clock, chance = FakeClock(), random.Random(seed)
     async with AsyncExitStack() as stack:
         (folder / "valkey").mkdir(parents=True)

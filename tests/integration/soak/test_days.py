@@ -9,8 +9,8 @@ from benchmarks.soak.__main__ import live
 pytestmark = pytest.mark.long
 
 HOURS, JOBS, KEPT = 32, 160, 20
-# Few jobs make small numbers: a job more or less in the last look must not judge.
-MOST_GROWTH = 0.15
+# Few jobs make small numbers; something kept of every job would grow by 15 % here.
+MOST_GROWTH = 0.08
 
 
 async def test_nothing_grows_after_the_first_day(tmp_path):
