@@ -250,3 +250,23 @@ def test_a_waiting_job_takes_less_where_a_running_one_keeps_its_part_of_the_limi
     decisions, _, after, _ = run([one_limit], [("p", 0, 3)], [("p", 0, True)], Frenzy())
     assert [type(one) for one in decisions] == [Place]
     assert after["p"] == 4
+
+
+@stopping
+def test_who_is_served_first_stays_first_when_a_limit_is_exceeded(policy):
+    """Project q runs beyond its limit; that must not cost r its own device for those of p."""
+    records = [
+        Project(name="r", devices=DeviceQuota(nominal=1)),
+        Project(name="q", devices=DeviceQuota(nominal=1, limit=1)),
+    ]
+    queue = [("p", 0, 1)] * 6 + [("r", 0, 2)]
+    _, _, after, _ = run(records, queue, [("q", 0, True)] * 2, policy)
+    assert after["r"] >= 1
+
+
+@stopping
+def test_what_a_job_gives_back_at_the_limit_goes_to_others_of_its_project(policy):
+    records = [Project(name="p", devices=DeviceQuota(nominal=5, limit=5))]
+    _, _, after, idle = run(records, [("p", 0, 1), ("p", 10, 3)], [("p", 13, True)], policy)
+    assert after["p"] == 5
+    assert idle == 5

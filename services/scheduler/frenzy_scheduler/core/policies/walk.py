@@ -72,7 +72,9 @@ def _keep_within_limits(
 
     The last in order first: a running job may keep its plan also where a waiting one was granted
     the project's limit before; that one could not start, although a smaller plan of its might.
+    Who comes first stays first.
     """
+    order = list(chosen)
     for job in reversed(jobs):
         if isinstance(job, RunningJob):
             continue
@@ -85,6 +87,9 @@ def _keep_within_limits(
             free[plan.kind] -= plan.device_count
             ledger.charge(job.project, plan)
             chosen[job.id] = plan
+    kept_in_order = {name: chosen[name] for name in order if name in chosen}
+    chosen.clear()
+    chosen.update(kept_in_order)
 
 
 def _first(
