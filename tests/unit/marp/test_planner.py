@@ -139,7 +139,7 @@ def test_pins_that_only_together_are_to_blame_are_named_together():
         ({"kinds": ["A100"]}, "resources.kinds", "no node has this kind; present: emulated-small"),
         ({"gpus": 3}, "resources.gpus", "the cluster has 2 of them"),
         ({"gpus": 2, "micro_batch_size": 3}, "resources.micro_batch_size", "does not divide the 4"),
-        ({"tensor": 2}, "resources.tensor", "not in this release"),
+        ({"tensor": 2}, "resources.tensor", "not planned in this release"),
         ({"pipeline": 4}, "resources.pipeline", "not in this release"),
         ({"gpu_memory": "1GiB.."}, "resources.gpu_memory", "at least 1.00 GiB is asked for"),
         ({"gpu_memory": "..64MiB"}, "resources.gpu_memory", "at most 64.0 MiB is asked for"),
