@@ -22,8 +22,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(300), needs_network_namespac
 HEAD, WORKERS = "head", ("worker-1", "worker-2")
 PORT, BUS_PORT = 8642, 4222
 TIMING = {
-    "HEARTBEAT_S": "0.5",
-    "SUSPECT_AFTER_S": "4",
+    "SUSPECT_AFTER_S": "12",  # joined nodes beat every 5 s
     "LOST_AFTER_S": "30",  # a busy machine takes 20 s to start an agent again
     "FENCE_AFTER_S": "25",
     "FENCE_MARGIN_S": "3",
@@ -101,6 +100,12 @@ class Hosts:
         states = {node.id: node.state for node in self.api.nodes()}
         return states == dict.fromkeys(self.homes, "UP")
 
+    def close(self):
+        self.api.close()
+        for agent in self.agents.values():
+            agent.kill()
+            agent.communicate()
+
     def certificate_shown(self):
         """Return what a worker that connects to the API is shown."""
         trust = ssl.create_default_context(cafile=str(self.layout.authority))
@@ -131,6 +136,7 @@ def hosts(tmp_path_factory):
             yield made
         finally:
             made.homes[HEAD].attempt("down")
+            made.close()
             for home in made.homes.values():
                 home.destroy()
 
@@ -141,7 +147,7 @@ def running(job):
 
 def test_torch_trains_over_two_joined_hosts(hosts):
     job = hosts.submit(GANG)
-    assert job.wait(60).state == "SUCCEEDED"
+    assert job.wait(150).state == "SUCCEEDED"  # two imports of torch
     said = "\n".join(job.logs())
     addresses = [hosts.network.address(worker) for worker in WORKERS]
     assert any(f"sum 3.0 at {address} on eth0" in said for address in addresses)
