@@ -90,7 +90,7 @@ def mixture(tape: Tape, shape: Shape, x: Value, experts: Experts, activate: Acti
 
 
 def parameter_sizes(shape: Shape, experts: Experts) -> dict[str, int]:
-    """Return the elements of a mixture's parameters, by name, and of what ZeRO-3 gathers at once."""
+    """Return the elements of a mixture's parameters, and of all experts: ZeRO-3 gathers those."""
     matrix = experts.count * shape.model.hidden_size * shape.model.intermediate_size
     return {
         "router weight": experts.count * shape.model.hidden_size,
