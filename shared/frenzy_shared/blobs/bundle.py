@@ -18,14 +18,11 @@ from typing import IO, Final
 
 from frenzy_shared.blobs.digest import CHUNK_BYTES
 from frenzy_shared.blobs.files import raise_if_full
+from frenzy_shared.blobs.limits import EXCLUDED, MAX_BYTES, MAX_DEPTH, MAX_ENTRIES
 from frenzy_shared.errors import InvalidSpec, PayloadTooLarge
 
-MAX_BYTES: Final = 2 * 1024**3
-MAX_ENTRIES: Final = 20_000
-MAX_DEPTH: Final = 20
 MAX_NAME_BYTES: Final = 255
 
-_EXCLUDED: Final = frozenset({".git", "__pycache__", ".venv"})
 _HEADER_BYTES: Final = 2048  # a member's own header and padding, at most, without its content
 
 
@@ -117,7 +114,7 @@ def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
         current = pending.pop()
         try:
             with os.scandir(current) as listing:
-                names = sorted(entry.name for entry in listing if entry.name not in _EXCLUDED)
+                names = sorted(entry.name for entry in listing if entry.name not in EXCLUDED)
         except NotADirectoryError:
             raise InvalidSpec(f"{folder} is neither a file nor a folder") from None
         except OSError as error:

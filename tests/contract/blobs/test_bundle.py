@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from frenzy_shared.blobs import bundle
 from frenzy_shared.blobs.digest import digest_of
+from frenzy_shared.blobs.limits import EXCLUDED
 from frenzy_shared.errors import FrenzyError, InvalidSpec, PayloadTooLarge, StorageFull
 
 
@@ -45,7 +46,7 @@ def test_a_folder_comes_back_without_what_is_left_out(work: Path, tmp_path: Path
     bundle.unpack(tmp_path / "b.tar", tmp_path / "out" / "copy")
 
     assert digest == digest_of((tmp_path / "b.tar").read_bytes())
-    expected = {k: v for k, v in tree(work).items() if not {*k.split("/")} & bundle._EXCLUDED}
+    expected = {k: v for k, v in tree(work).items() if not {*k.split("/")} & EXCLUDED}
     assert tree(tmp_path / "out" / "copy") == expected
     assert os.access(tmp_path / "out" / "copy" / "run.sh", os.X_OK)
     assert (tmp_path / "out" / "copy" / "train.py").stat().st_mode & 0o777 == 0o644
