@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 from pydantic import ValidationError
 
@@ -167,7 +167,7 @@ def _model_config(path: Path) -> dict[str, Any]:
     try:
         if file.stat().st_size > _MAX_CONFIG_BYTES:
             raise _bad_config(f"{file} is over 1 MiB; name a Hugging Face config.json")
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_number)
     except OSError as error:
         raise _bad_config(f"cannot read {file}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -175,6 +175,10 @@ def _model_config(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise _bad_config(f"{file} is not a JSON object")
     return config
+
+
+def _no_number(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number that JSON has")
 
 
 def _bad_config(detail: str) -> InvalidModelConfig:

@@ -81,7 +81,9 @@ def estimate_view(
         attention=setup.attention.value,
         plan=plan,
         memory=found.memory,
-        frenzy_2024_bytes=published_peak(
+        frenzy_2024_bytes=None
+        if setup.model.experts  # the published formula knows none
+        else published_peak(
             setup.model,
             sequence_length=setup.sequence_length,
             micro_batch_size=plan.micro_batch_size,
@@ -95,8 +97,8 @@ def estimate_view(
         else oom_probability(expected, capacity, traits, memory_learned),
         smallest_gpus=tuple(card.name for card in smallest),
         pinned=fixed_by(request, setup.pins),
-        host=HostNeeds.of(setup, plan.precision).estimate(
-            plan.data, emulated=traits.emulated, allocated=expected
+        host=HostNeeds.of(setup, plan.precision).of_plan(
+            plan, emulated=traits.emulated, allocated=expected
         ),
         speed=_speed(setup, plan, kind, gpu, time_learned),
     )

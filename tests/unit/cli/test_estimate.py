@@ -204,3 +204,11 @@ def test_the_server_is_not_asked_to_trace(cli, asked):
     assert (refused.code, cli.api.requests) == (1, [])
     assert "it traces nothing" in refused.err
     assert "leave --server out" in refused.err
+
+
+def test_a_config_with_what_is_no_number_is_refused(cli, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "mixtral", "num_local_experts": NaN}')
+    found = cli("estimate", str(config))
+    assert found.code == 1
+    assert "config.json is not JSON: NaN is no number that JSON has" in found.err

@@ -66,9 +66,20 @@ def test_files_of_another_one_are_never_overwritten(cli, folder):
     assert (folder / "key.nk").read_text() == key
 
 
-def test_a_refused_request_may_be_tried_again_with_the_same_key(cli, folder):
-    cli.api.on("POST", "/integrations", problem(422, "invalid_spec", "events: no"), ok(ACCESS, 201))
+def test_a_refused_request_leaves_no_key_behind(cli, folder):
+    cli.api.on("POST", "/integrations", problem(422, "invalid_spec", "events: no"))
     assert cli("admin", "integration", "create", "portal", "--events", "x").code == 1
+    assert not folder.exists()
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    cli.api.on("POST", "/integrations/portal:rotate", problem(404, "not_found", "no integration"))
+    assert cli("admin", "integration", "rotate", "portal").code != 0
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+def test_after_a_lost_answer_the_same_key_is_sent_again(cli, folder):
+    cli.api.on("POST", "/integrations", problem(500, "internal", "no"), ok(ACCESS, 201))
+    assert cli("admin", "integration", "create", "portal").code != 0
     key = public_key(folder / "key.nk")
     assert cli("admin", "integration", "create", "portal", "-q").err == ""
     assert json.loads(cli.api.requests[1].content)["public_key"] == key

@@ -130,6 +130,19 @@ def test_host_memory_and_disk_add_up_and_follow_the_plan():
     assert alone.host.ram_bytes - spread.host.ram_bytes == 12 * found.parameters * 7 // 8
 
 
+def test_what_is_offloaded_counts_in_the_hosts_memory():
+    here, there = (
+        ask(
+            "NVIDIA A100-SXM4-80GB",
+            spec={"resources": {"gpus": 2, "zero_stage": 2, "offload": offload}},
+        )
+        for offload in ("none", "optimizer")
+    )
+    assert there.memory.allocated.expected < here.memory.allocated.expected
+    assert there.host.ram_bytes >= here.host.ram_bytes + 12 * here.parameters // 2
+    assert there.host.ram_bytes == sum(term.size_bytes for term in there.host.ram)
+
+
 def test_an_emulated_devices_tensors_are_in_the_hosts_memory():
     setup = training_setup(
         parse_spec({"model": "gpt2-mini", "data": "node:/text", "global_batch_size": 8})

@@ -1,6 +1,8 @@
 """``frenzy admin integration``: programs that follow events, each with a key of its own."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -12,7 +14,7 @@ from frenzy.cli.options import Format, Output, Quiet, Url
 from frenzy.client import Client
 from frenzy.local.files import write_json
 from frenzy.local.servers import deploy_folder
-from frenzy_shared.errors import InvalidState, Misconfigured
+from frenzy_shared.errors import InvalidSpec, InvalidState, Misconfigured, NotFound
 from frenzy_shared.files import write_private
 from frenzy_shared.messages.integrations import IntegrationAccess
 
@@ -68,8 +70,7 @@ def create(
     """
     kinds = [kind.strip() for kind in events.split(",") if kind.strip()]
     folder = Path(name) if out is None else out
-    public_key = _new_key(folder)
-    with Client(url) as client:
+    with _new_key(folder) as public_key, Client(url) as client:
         access = client.integrations.create(
             name, public_key, project=project, events=kinds, history=history
         )
@@ -93,8 +94,7 @@ def rotate(name: Name, *, out: Folder = None, quiet: Quiet = False, url: Url = N
     Its place among the events stays. A consumer that was lost with the bus's disk is made again.
     """
     folder = Path(name) if out is None else out
-    public_key = _new_key(folder)
-    with Client(url) as client:
+    with _new_key(folder) as public_key, Client(url) as client:
         access = client.integrations.rotate(name, public_key)
     _write(folder, access)
     _tell(folder, quiet=quiet)
@@ -109,8 +109,12 @@ def revoke(name: Name, *, quiet: Quiet = False, url: Url = None) -> None:
         sys.stderr.write(f"integration {name} is revoked\n")
 
 
-def _new_key(folder: Path) -> str:
-    """Make a key in a folder that has none, and return its public half."""
+@contextmanager
+def _new_key(folder: Path) -> Iterator[str]:
+    """Make a key in a folder that has none, and give its public half.
+
+    A key that is refused is not left behind; one whose answer was lost is, for another try.
+    """
     from frenzy_shared.bus import keys  # noqa: PLC0415 - a bare client has no nkeys
 
     if (folder / _ABOUT).exists():
@@ -118,10 +122,19 @@ def _new_key(folder: Path) -> str:
             f"{folder} holds the files of an integration already",
             suggestions=("choose another folder: --out DIR",),
         )
+    known, begun = (folder / _KEY).exists(), folder.exists()
     try:
-        return keys.load_or_make(folder / _KEY)
+        public_key = keys.load_or_make(folder / _KEY)
     except OSError as error:
         raise Misconfigured(f"cannot write {folder}: {error.strerror}") from None
+    try:
+        yield public_key
+    except (InvalidSpec, InvalidState, NotFound):
+        if not known:
+            (folder / _KEY).unlink()
+        if not begun:
+            folder.rmdir()
+        raise
 
 
 def _write(folder: Path, access: IntegrationAccess) -> None:
