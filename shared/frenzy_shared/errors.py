@@ -140,10 +140,6 @@ class TooManyRequests(Unavailable):
         self.retry_after_s = retry_after_s
 
 
-class StoreUnreachable(Unavailable):
-    """The store's server does not answer at all."""
-
-
 class StorageFull(Unavailable):
     """The disk under a data folder is full."""
 

@@ -22,7 +22,7 @@ from frenzy_marp.core.memory.common import masks, rotary_tables
 from frenzy_marp.core.memory.profiles import (
     block_profile,
     ends_profile,
-    saved_by_first_norms,
+    saved_by_nobody_first,
 )
 from frenzy_marp.core.memory.shape import Shape, element_bytes
 from frenzy_marp.core.memory.tape import rounded
@@ -98,7 +98,7 @@ def predicted(config: dict[str, Any], setup: Setup) -> dict[str, int]:
     block = block_profile(shape, checkpointing, gathers=False)
     ends = ends_profile(shape, gathers=False)
     kept = model.num_layers * block.kept + rotary_tables(shape)
-    kept -= saved_by_first_norms(shape) if checkpointing is NONE else 0
+    kept -= saved_by_nobody_first(shape) if checkpointing is NONE else 0
     kept += rounded(8 * SEQUENCES * LENGTH)
     if checkpointing is FULL:
         kept += int(masks(shape, np.array([SEQUENCES]))[0])

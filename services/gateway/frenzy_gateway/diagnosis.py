@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Final
 
-from frenzy_shared.errors import FrenzyError, StoreUnreachable
+from frenzy_shared.errors import FrenzyError
+from frenzy_shared.state.port import StoreUnreachable
 
 _TAIL_BYTES: Final = 8192
 _FULL: Final = "No space left on device"

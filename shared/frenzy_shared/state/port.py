@@ -15,9 +15,14 @@ from frenzy_shared.domain.ids import JobId, NodeId, ProjectName
 from frenzy_shared.domain.job import JobRecord, JobState
 from frenzy_shared.domain.plan import PlanSet
 from frenzy_shared.domain.project import Project
+from frenzy_shared.errors import Unavailable
 from frenzy_shared.state.secrets import SecretStore
 
 Json = Mapping[str, Any]
+
+
+class StoreUnreachable(Unavailable):
+    """The store's server does not answer at all: to callers as any other outage."""
 
 
 class Status(StrEnum):

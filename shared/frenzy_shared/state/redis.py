@@ -21,7 +21,6 @@ from frenzy_shared.errors import (
     FrenzyError,
     Misconfigured,
     StorageFull,
-    StoreUnreachable,
     Unavailable,
 )
 from frenzy_shared.messages.codec import from_json
@@ -37,6 +36,7 @@ from frenzy_shared.state.port import (
     Result,
     RunGroup,
     StoreHealth,
+    StoreUnreachable,
     Submission,
 )
 from frenzy_shared.state.records import (

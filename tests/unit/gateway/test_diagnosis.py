@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from frenzy_gateway.diagnosis import disk_is_full
-from frenzy_shared.errors import StoreUnreachable
+from frenzy_shared.state.port import StoreUnreachable
 
 READY = "21568:M * Ready to accept connections tcp\n"
 FULL = "21568:M # Error writing to the AOF file: No space left on device\n"
