@@ -1,7 +1,7 @@
 """What a chaos run did and found: as data, and as a page for people."""
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -129,20 +129,20 @@ def _wrong_ends(load: Load, history: History) -> list[str]:
 
 
 def _wrong_trainings(load: Load, history: History) -> list[str]:
-    """A training that was hit and resumed ends with the loss of one that was not."""
+    """A training that was hit and resumed ends with the loss of one of its plan that was not."""
+    by_plan: dict[str, dict[str, float]] = defaultdict(dict)
+    for job in load.trainings:
+        record = history.final.jobs.get(job, {})
+        if record.get("state") == "SUCCEEDED":
+            by_plan[record["placement"]["plan"]][job] = record["last_loss"]
     found = []
-    for ranks in sorted(set(load.trainings.values())):
-        losses = {
-            job: history.final.jobs[job]["last_loss"]
-            for job, width in load.trainings.items()
-            if width == ranks and history.final.jobs.get(job, {}).get("state") == "SUCCEEDED"
-        }
-        if not losses:
-            continue
+    for plan, losses in by_plan.items():
         (usual, _), *_ = Counter(losses.values()).most_common(1)
-        for job, loss in losses.items():
-            if abs(loss - usual) > _SAME_LOSS * usual:
-                found.append(f"{job} ended with the loss {loss}, others with {usual}")
+        found += [
+            f"{job} ended with the loss {loss}, others with {plan} at {usual}"
+            for job, loss in losses.items()
+            if abs(loss - usual) > _SAME_LOSS * usual
+        ]
     return found
 
 
