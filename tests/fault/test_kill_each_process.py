@@ -15,7 +15,7 @@ from tests.support.installation import installation
 __all__ = ["installation"]
 
 EMULATED = "node-a:emulated-a100-40:1:256MiB:1.0;node-b:emulated-a100-40:1:256MiB:1.0"
-STEPS = 80
+STEPS = 240  # long enough for six kills on a fast machine
 KINDS = ("gateway", "marp", "scheduler", "agent-node-a", "nats", "valkey")
 
 

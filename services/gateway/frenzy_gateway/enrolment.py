@@ -145,7 +145,9 @@ class Enrolment:
         log.info("%s revoked the credentials of node %s", caller.name, node, extra={"node": node})
 
     def _users(self) -> UsersFile:
-        if self.users is None or is_loopback(urlsplit(self.nats_url).hostname or "localhost"):
+        bus = urlsplit(self.nats_url)
+        alone = bus.scheme != "tls" and is_loopback(bus.hostname or "localhost")
+        if self.users is None or alone:
             raise InvalidState(
                 "this server does not enrol nodes",
                 suggestions=(
