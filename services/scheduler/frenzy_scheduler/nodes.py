@@ -26,7 +26,7 @@ from frenzy_shared.domain.ids import JobId, NodeId
 from frenzy_shared.domain.job import PLACED, TERMINAL, JobRecord, JobState
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.codec import to_json
-from frenzy_shared.messages.v1 import AttemptPhase, DesiredSet, Heartbeat
+from frenzy_shared.messages.v1 import AttemptPhase, DesiredSet, Heartbeat, HeldAttempt
 from frenzy_shared.state.port import (
     Change,
     NodeRegistration,
@@ -83,6 +83,12 @@ class Nodes:
             await self._update(node, {"devices": devices}, "changed")
         await self._drain_stuck(node, heartbeat)
         records = await self.store.jobs_in(PLACED)
+        placed = {record.id for record in records}
+        if any(attempt.job not in placed for attempt in _held(heartbeat)):
+            # It would be told to end them: not by a store that was put back a moment ago.
+            await self.safe_mode.look(gained=False)
+            if self.safe_mode.why:
+                return await self._keep(heartbeat)
         await self._look_for_forgotten(node, heartbeat, records)
         desired = await self.desired.complete(node, records, heartbeat.attempts)
         return desired.model_copy(update={"over": await self._over(heartbeat.checkpoints)})
@@ -137,11 +143,7 @@ class Nodes:
 
         What the node holds beside its jobs it is told to stop by the reply; its CLEAN frees that.
         """
-        held = {
-            owner_token(attempt.job, attempt.attempt)
-            for attempt in heartbeat.attempts
-            if attempt.phase is not AttemptPhase.CLEAN
-        }
+        held = {owner_token(attempt.job, attempt.attempt) for attempt in _held(heartbeat)}
         cluster = await self.store.cluster()
         prefix = f"{node.id}/"
         for key, owner in cluster.owners.items():
@@ -254,6 +256,11 @@ class Nodes:
                 op = f"forgotten:{node.id}:{node.epoch}:{job}:{attempt}"
                 fact = NodeGone(node=node.id, why=why)
                 await self.jobs.learn(JobId(job), attempt, fact, op=op, lease=self.leadership.proof)
+
+
+def _held(heartbeat: Heartbeat) -> Iterator[HeldAttempt]:
+    """Return the attempts of which something is left on the node."""
+    return (held for held in heartbeat.attempts if held.phase is not AttemptPhase.CLEAN)
 
 
 def node_event(node: NodeId, kind: str, message: str) -> OutboxMessage:
