@@ -26,7 +26,7 @@ from frenzy_shared.domain.ids import JobId, NodeId
 from frenzy_shared.domain.job import PLACED, TERMINAL, JobRecord, JobState
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.codec import to_json
-from frenzy_shared.messages.v1 import AttemptPhase, DesiredSet, Heartbeat, HeldAttempt
+from frenzy_shared.messages.v1 import DesiredSet, Heartbeat
 from frenzy_shared.state.port import (
     Change,
     NodeRegistration,
@@ -84,7 +84,7 @@ class Nodes:
         await self._drain_stuck(node, heartbeat)
         records = await self.store.jobs_in(PLACED)
         placed = {record.id for record in records}
-        if any(attempt.job not in placed for attempt in _held(heartbeat)):
+        if any(attempt.job not in placed for attempt in heartbeat.held):
             # It would be told to end them: not by a store that was put back a moment ago.
             await self.safe_mode.look(gained=False)
             if self.safe_mode.why:
@@ -143,7 +143,7 @@ class Nodes:
 
         What the node holds beside its jobs it is told to stop by the reply; its CLEAN frees that.
         """
-        held = {owner_token(attempt.job, attempt.attempt) for attempt in _held(heartbeat)}
+        held = {owner_token(attempt.job, attempt.attempt) for attempt in heartbeat.held}
         cluster = await self.store.cluster()
         prefix = f"{node.id}/"
         for key, owner in cluster.owners.items():
@@ -256,11 +256,6 @@ class Nodes:
                 op = f"forgotten:{node.id}:{node.epoch}:{job}:{attempt}"
                 fact = NodeGone(node=node.id, why=why)
                 await self.jobs.learn(JobId(job), attempt, fact, op=op, lease=self.leadership.proof)
-
-
-def _held(heartbeat: Heartbeat) -> Iterator[HeldAttempt]:
-    """Return the attempts of which something is left on the node."""
-    return (held for held in heartbeat.attempts if held.phase is not AttemptPhase.CLEAN)
 
 
 def node_event(node: NodeId, kind: str, message: str) -> OutboxMessage:

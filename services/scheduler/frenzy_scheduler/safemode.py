@@ -19,7 +19,7 @@ from frenzy_shared.domain.ids import JobId, NodeId
 from frenzy_shared.errors import Unavailable
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.envelope import CloudEvent
-from frenzy_shared.messages.v1 import AttemptPhase, Heartbeat
+from frenzy_shared.messages.v1 import Heartbeat
 from frenzy_shared.state.keeper import History, Keeper
 
 log = logging.getLogger(__name__)
@@ -98,8 +98,7 @@ class SafeMode:
                     attempt=held.attempt,
                     devices=held.devices,
                 )
-                for held in heartbeat.attempts
-                if held.phase is not AttemptPhase.CLEAN
+                for held in heartbeat.held
             ),
         )
 

@@ -68,6 +68,11 @@ class Heartbeat(Wire):
     host_memory_bytes: Annotated[int, Field(ge=0)] = 0  # 0: unknown
     checkpoints: tuple[Name, ...] = ()
 
+    @property
+    def held(self) -> tuple[HeldAttempt, ...]:
+        """Return the attempts of which something is left on the node."""
+        return tuple(one for one in self.attempts if one.phase is not AttemptPhase.CLEAN)
+
 
 class RankAssignment(Wire):
     """One rank that this node runs, and the device it runs on."""

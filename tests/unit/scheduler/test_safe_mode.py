@@ -55,6 +55,28 @@ async def test_a_copy_whose_lease_lives_is_noticed_too(bench):
     assert "it is an old copy" in why(bench)
 
 
+async def test_a_copy_that_nobody_has_looked_at_yet_ends_nothing(bench):
+    """Between a copy's being put back and the leader's next look, a node speaks."""
+    agent = await bench.node("n1")
+    await bench.turn()
+    copied = saved(bench)
+    await run(bench, "j1")
+    await bench.scheduler._lead()
+    bench.store._tables = copied
+    copied.clock = bench.clock
+    desired = await agent.beat()
+    assert "it is an old copy" in why(bench)
+    assert (desired.fenced, desired.complete, desired.attempts) == (False, False, ())
+
+
+async def test_what_a_sound_store_does_not_know_is_ended(bench):
+    agent = await bench.node("n1")
+    agent.held["j9", 1] = AttemptPhase.STARTED
+    desired = await agent.beat()
+    assert not why(bench)
+    assert desired.complete
+
+
 async def test_a_node_that_knows_better_is_believed_and_keeps_what_it_runs(bench):
     """The event stream was lost too: the agents are the only witnesses."""
     agent = await bench.node("n1")
