@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.support.trainer import Job, run_gang
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -19,10 +20,13 @@ def run_script(name: str, job: Job, folder: Path) -> list[dict[str, Any]]:
 
 def test_the_accountant_agrees_with_torchs_allocator(tmp_path: Path) -> None:
     lines = run_script("trainer_peaks", Job(data=tmp_path), tmp_path)
-    assert len(lines) == 5
+    by_case: dict[str, list[dict[str, Any]]] = {}
     for line in lines:
-        # The allocator also sees the scratch of CPU kernels, more or less of it from run to run.
-        assert 0.96 <= line["counted"] / line["allocator"] <= 1.01, line["case"]
+        by_case.setdefault(str(line["case"]), []).append(line)
+    assert len(by_case) == 5
+    for case, runs in by_case.items():
+        [counted] = {run["counted"] for run in runs}
+        assert counted == pytest.approx(min(run["allocator"] for run in runs), rel=0.01), case
 
 
 def test_transformers_reloads_every_export_with_equal_logits(tmp_path: Path) -> None:
