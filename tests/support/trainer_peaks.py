@@ -32,8 +32,8 @@ CONFIGURATIONS = [
     (LLAMA, 3, "bf16", "sdpa", "none"),
 ]
 BATCH = (8, 64)
-# ZeRO-3 gathers through gloo, whose own threads hold tensors for a moment after torch has dropped
-# them: the allocator's peak differs from run to run, upwards only.
+# Under ZeRO-3 the allocator's peak differs from run to run, by up to 2 % and upwards only, and the
+# accountant's not at all. Probably gloo's own threads hold tensors a moment longer.
 RUNS = {3: 4}
 
 
