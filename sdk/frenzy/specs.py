@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 from pydantic import ValidationError
 
 from frenzy import catalogue
-from frenzy_shared.errors import FieldProblem, InvalidModelConfig, InvalidSpec
+from frenzy_shared.errors import FieldProblem, InvalidModelConfig, InvalidSpec, wrong_field
 from frenzy_shared.messages import estimate
 from frenzy_shared.messages import spec as wire
 from frenzy_shared.messages.wording import invalid_spec
@@ -123,12 +123,6 @@ def localize(document: Mapping[str, Any], base: Path) -> LocalSpec:
         result["model"] = _model_config(_existing("model", model, base))
     wire.parse_spec(result)
     return LocalSpec(document=result, paths=paths)
-
-
-def wrong_field(name: str, detail: str, suggestions: tuple[str, ...] = ()) -> InvalidSpec:
-    """Build the error for one wrong field."""
-    problem = FieldProblem(pointer=f"/{name}", detail=detail)
-    return InvalidSpec(f"{name}: {detail}", problems=(problem,), suggestions=suggestions)
 
 
 def _read_file(path: Path) -> str:

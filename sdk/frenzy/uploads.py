@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from frenzy.specs import LocalSpec, wrong_field
+from frenzy.specs import LocalSpec
 from frenzy_shared.blobs import bundle
-from frenzy_shared.errors import InvalidSpec, PayloadTooLarge
+from frenzy_shared.errors import InvalidSpec, PayloadTooLarge, wrong_field
 from frenzy_shared.messages.spec import JobSpec
 
 

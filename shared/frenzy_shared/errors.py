@@ -156,3 +156,11 @@ class Misconfigured(FrenzyError):
     """A setting, a server's version or a server's configuration is not acceptable."""
 
     code = "misconfigured"
+
+
+def wrong_field(field: str, detail: str, suggestions: Sequence[str] = ()) -> InvalidSpec:
+    """Return the error of one field, by its name or its pointer (``resources/gpus``)."""
+    path = field.lstrip("/")
+    problem = FieldProblem(pointer=f"/{path}", detail=detail)
+    text = f"{path.replace('/', '.')}: {detail}"
+    return InvalidSpec(text, problems=(problem,), suggestions=suggestions)

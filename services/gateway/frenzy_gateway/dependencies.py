@@ -8,7 +8,7 @@ from typing import Final
 
 from frenzy_shared.domain.ids import JobId, ProjectName, is_name
 from frenzy_shared.domain.job import TERMINAL, JobRecord, JobState
-from frenzy_shared.errors import FieldProblem, InvalidSpec
+from frenzy_shared.errors import InvalidSpec, wrong_field
 from frenzy_shared.messages.spec import JobSpec
 from frenzy_shared.state.port import StateStore
 
@@ -29,7 +29,7 @@ async def find_dependencies(
     for number, text in enumerate(spec.depends_on):
         pointer = f"/depends_on/{number}"
         if text == job:
-            raise _wrong(pointer, "a job cannot depend on itself")
+            raise wrong_field(pointer, "a job cannot depend on itself")
         record = await state.job(JobId(text)) if is_name(text) else None
         if record is None or record.project != project:
             newest = newest or await _newest_by_name(state, project)
@@ -38,7 +38,7 @@ async def find_dependencies(
             raise _unknown(pointer, text, project, newest or {})
         if spec.depends_on_end == "success" and _failed(record):
             detail = f"job {record.name} ({record.id}) is {record.state}: this could never start"
-            raise _wrong(pointer, detail, "depends_on_end: any waits for any end")
+            raise wrong_field(pointer, detail, ("depends_on_end: any waits for any end",))
         found[record.id] = None
     return tuple(found)
 
@@ -69,10 +69,4 @@ def _unknown(
     close = difflib.get_close_matches(text, newest, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     detail = f"project {project} has no job {text[:80]!r}, by id or name{hint}"
-    return _wrong(pointer, detail, f"list its jobs: frenzy list --project {project}")
-
-
-def _wrong(pointer: str, detail: str, *suggestions: str) -> InvalidSpec:
-    where = pointer.lstrip("/").replace("/", ".")
-    problem = FieldProblem(pointer=pointer, detail=detail)
-    return InvalidSpec(f"{where}: {detail}", problems=(problem,), suggestions=suggestions)
+    return wrong_field(pointer, detail, (f"list its jobs: frenzy list --project {project}",))

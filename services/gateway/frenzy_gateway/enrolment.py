@@ -26,7 +26,7 @@ from frenzy_shared.bus.nats_permissions import BusRole
 from frenzy_shared.bus.nats_users import Identity, Invitation, UsersFile, is_public_key
 from frenzy_shared.clock import Clock
 from frenzy_shared.domain.ids import is_name
-from frenzy_shared.errors import FieldProblem, Forbidden, InvalidSpec, InvalidState, NotFound
+from frenzy_shared.errors import Forbidden, InvalidState, NotFound, wrong_field
 from frenzy_shared.messages import http
 from frenzy_shared.state.decisions import token_created, token_revoked
 from frenzy_shared.state.port import StateStore
@@ -68,7 +68,7 @@ class Enrolment:
         if request.node:
             _check_node(request.node)
         if not 1 <= request.expires_in_s <= _LONGEST_S:
-            raise _invalid("expires_in_s", f"must be from 1 to {_LONGEST_S} (a week)")
+            raise wrong_field("expires_in_s", f"must be from 1 to {_LONGEST_S} (a week)")
         authority = "" if self.authority is None else fingerprint(self.authority_pem())
         token = new_enrolment_token(authority)
         now_ms = self.clock.now_ms()
@@ -98,7 +98,7 @@ class Enrolment:
         invitation = _parsed(request.token)
         _check_node(request.node)
         if not is_public_key(request.public_key):
-            raise _invalid("public_key", "must be the public part of a user nkey (U...)")
+            raise wrong_field("public_key", "must be the public part of a user nkey (U...)")
         now_ms = self.clock.now_ms()
         token = new_token()
         identity = Identity(
@@ -167,9 +167,4 @@ def _parsed(text: str) -> EnrolmentToken:
 
 def _check_node(node: str) -> None:
     if not is_name(node):
-        raise _invalid("node", "use 1-63 characters of a-z, 0-9 and '-', no '-' at either end")
-
-
-def _invalid(name: str, detail: str) -> InvalidSpec:
-    problem = FieldProblem(pointer=f"/{name}", detail=detail)
-    return InvalidSpec(f"{name}: {detail}", problems=(problem,))
+        raise wrong_field("node", "use 1-63 characters of a-z, 0-9 and '-', no '-' at either end")

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from frenzy_shared.errors import FieldProblem, FrenzyError, InvalidSpec, Unavailable
+from frenzy_shared.errors import FrenzyError, Unavailable, wrong_field
 from frenzy_shared.messages.arrays import INDEX_LABEL, LABEL, Array
 from frenzy_shared.messages.spec import JobSpec, parse_spec
 
@@ -21,10 +21,10 @@ def expand(spec: JobSpec, array: str, name: str) -> tuple[JobSpec, ...]:
         InvalidSpec: it is no array, or a value makes a wrong specification.
     """
     if spec.array is None:
-        raise _wrong("/array", "is required: an array's count or values")
+        raise wrong_field("/array", "is required: an array's count or values")
     for label in (LABEL, INDEX_LABEL):
         if label in spec.labels:
-            raise _wrong(f"/labels/{label}", "is set by Frenzy on the jobs of an array")
+            raise wrong_field(f"/labels/{label}", "is set by Frenzy on the jobs of an array")
     common = spec.model_dump(mode="json", exclude={"array"}, exclude_unset=True)
     elements = []
     for index, value in enumerate(_values(spec.array)):
@@ -78,7 +78,9 @@ def _document(
 ) -> dict[str, Any]:
     own: dict[str, Any] = {} if isinstance(value, str) else value
     if fixed := sorted(_FIXED & own.keys()):
-        raise _wrong(f"/array/values/{index}/{fixed[0]}", "is the same for all jobs of an array")
+        raise wrong_field(
+            f"/array/values/{index}/{fixed[0]}", "is the same for all jobs of an array"
+        )
     labels = {**common.get("labels", {}), **own.get("labels", {})}
     document = {
         **common,
@@ -103,9 +105,3 @@ def _filled(text: Any, places: dict[str, str]) -> Any:  # noqa: ANN401 - checked
         for place, value in places.items():
             text = text.replace(place, value)
     return text
-
-
-def _wrong(pointer: str, detail: str) -> InvalidSpec:
-    problem = FieldProblem(pointer=pointer, detail=detail)
-    where = pointer.lstrip("/").replace("/", ".")
-    return InvalidSpec(f"{where}: {detail}", problems=(problem,))

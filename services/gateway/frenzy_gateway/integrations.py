@@ -22,7 +22,7 @@ from frenzy_shared.bus.nats_users import Identity, UsersFile, is_public_key
 from frenzy_shared.bus.port import Bus
 from frenzy_shared.clock import Clock
 from frenzy_shared.domain.ids import is_name
-from frenzy_shared.errors import FieldProblem, FrenzyError, InvalidSpec, InvalidState, NotFound
+from frenzy_shared.errors import FrenzyError, InvalidState, NotFound, wrong_field
 from frenzy_shared.messages.integrations import (
     IntegrationAccess,
     IntegrationList,
@@ -176,7 +176,7 @@ def _durable(name: str) -> str:
 def _checked(request: IntegrationRequest) -> tuple[str, ...]:
     """Return the filters of a request whose fields are all right."""
     if not (is_name(request.name) and len(request.name) <= _LONGEST_NAME):
-        raise _invalid(
+        raise wrong_field(
             "name", f"use 1-{_LONGEST_NAME} characters of a-z, 0-9 and '-', no '-' at either end"
         )
     if request.project != ALL_PROJECTS:
@@ -204,14 +204,9 @@ def _check_event(event: str, project: str) -> None:
     if entity not in offered or kind not in EVENT_KINDS[entity]:
         known = ", ".join(f"{name}.{one}" for name in offered for one in EVENT_KINDS[name])
         where = "" if not project else f" of project {project}"
-        raise _invalid("events", f"{event[:80]!r} is no kind of event{where}; known: {known}")
+        raise wrong_field("events", f"{event[:80]!r} is no kind of event{where}; known: {known}")
 
 
 def _check_key(public_key: str) -> None:
     if not is_public_key(public_key):
-        raise _invalid("public_key", "must be the public part of a user nkey (U...)")
-
-
-def _invalid(name: str, detail: str) -> InvalidSpec:
-    problem = FieldProblem(pointer=f"/{name}", detail=detail)
-    return InvalidSpec(f"{name}: {detail}", problems=(problem,))
+        raise wrong_field("public_key", "must be the public part of a user nkey (U...)")

@@ -10,7 +10,7 @@ from frenzy_shared.domain.cluster import (
     drain_timer,
     fence_timer,
 )
-from frenzy_shared.errors import FieldProblem, InvalidSpec, InvalidState
+from frenzy_shared.errors import InvalidState, wrong_field
 from frenzy_shared.messages import subjects
 from frenzy_shared.messages.http import DrainRequest
 from frenzy_shared.state.port import Change, NodeForgetting, OutboxMessage, Timer
@@ -144,12 +144,7 @@ def _change(
 
 def _check(request: DrainRequest) -> None:
     if len(request.reason) > _LONGEST_REASON or not request.reason.isprintable():
-        raise _invalid("reason", f"use at most {_LONGEST_REASON} printable characters")
+        raise wrong_field("reason", f"use at most {_LONGEST_REASON} printable characters")
     deadline_s = request.deadline_s
     if deadline_s is not None and not 0 <= deadline_s <= _LONGEST_DEADLINE_S:
-        raise _invalid("deadline_s", "must be between 0 and 30 days, in seconds")
-
-
-def _invalid(name: str, detail: str) -> InvalidSpec:
-    problem = FieldProblem(pointer=f"/{name}", detail=detail)
-    return InvalidSpec(f"{name}: {detail}", problems=(problem,))
+        raise wrong_field("deadline_s", "must be between 0 and 30 days, in seconds")

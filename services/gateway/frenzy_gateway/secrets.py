@@ -11,7 +11,14 @@ from frenzy_gateway.sealed import CannotOpen, Seal, opened, place_of
 from frenzy_gateway.submission import check_project
 from frenzy_shared.clock import Clock
 from frenzy_shared.domain.ids import ProjectName, is_name
-from frenzy_shared.errors import FieldProblem, InvalidSpec, InvalidState, NotFound, QuotaExceeded
+from frenzy_shared.errors import (
+    FieldProblem,
+    InvalidSpec,
+    InvalidState,
+    NotFound,
+    QuotaExceeded,
+    wrong_field,
+)
 from frenzy_shared.messages.secrets import MAX_SECRET_BYTES, SecretList, SecretView
 from frenzy_shared.messages.spec import JobSpec
 from frenzy_shared.state.port import StateStore
@@ -142,21 +149,18 @@ def _unknown(
 
 def _check_name(name: str) -> None:
     if not is_name(name):
-        raise _invalid("name", "use 1-63 characters of a-z, 0-9 and '-', no '-' at either end")
+        raise wrong_field("name", "use 1-63 characters of a-z, 0-9 and '-', no '-' at either end")
 
 
 def _value(body: bytes) -> str:
     if not 0 < len(body) <= MAX_SECRET_BYTES:
-        raise _invalid("value", f"must have 1 to {MAX_SECRET_BYTES} bytes (has {len(body)})")
+        raise wrong_field("value", f"must have 1 to {MAX_SECRET_BYTES} bytes (has {len(body)})")
     try:
         value = body.decode()
     except UnicodeDecodeError:
-        raise _invalid("value", "must be UTF-8: it becomes an environment variable") from None
+        raise wrong_field("value", "must be UTF-8: it becomes an environment variable") from None
     if "\0" in value:
-        raise _invalid("value", "must not hold NUL characters: it becomes an environment variable")
+        raise wrong_field(
+            "value", "must not hold NUL characters: it becomes an environment variable"
+        )
     return value
-
-
-def _invalid(name: str, detail: str) -> InvalidSpec:
-    problem = FieldProblem(pointer=f"/{name}", detail=detail)
-    return InvalidSpec(f"{name}: {detail}", problems=(problem,))

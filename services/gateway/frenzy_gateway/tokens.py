@@ -8,7 +8,7 @@ from frenzy_gateway.callers import Caller
 from frenzy_gateway.submission import check_project
 from frenzy_shared.auth import ALL_PROJECTS, Role, new_token, token_record
 from frenzy_shared.clock import Clock
-from frenzy_shared.errors import FieldProblem, InvalidSpec, InvalidState, NotFound
+from frenzy_shared.errors import InvalidState, NotFound, wrong_field
 from frenzy_shared.messages.http import TokenInfo, TokenList, TokenRequest, TokenView
 from frenzy_shared.state.decisions import token_created, token_revoked
 from frenzy_shared.state.port import StateStore, TokenRecord
@@ -119,20 +119,15 @@ def _check(request: TokenRequest) -> Role:
     """Return the role of a request whose fields are all right."""
     if request.role not in list(Role):
         roles = ", ".join(Role)
-        raise _invalid("role", f"must be one of {roles} (got {request.role!r:.40})")
+        raise wrong_field("role", f"must be one of {roles} (got {request.role!r:.40})")
     if not (1 <= len(request.name) <= 100 and request.name.isprintable()):
-        raise _invalid("name", "use 1 to 100 printable characters")
+        raise wrong_field("name", "use 1 to 100 printable characters")
     if request.project != ALL_PROJECTS:
         check_project(request.project)
     if request.expires_in_s is not None and not 0 < request.expires_in_s <= _LONGEST_LIFE_S:
-        raise _invalid("expires_in_s", "must be above 0 and at most ten years")
+        raise wrong_field("expires_in_s", "must be above 0 and at most ten years")
     return Role(request.role)
 
 
 def _ceil_ms(seconds: float) -> int:
     return max(1, int(seconds * 1000))
-
-
-def _invalid(name: str, detail: str) -> InvalidSpec:
-    problem = FieldProblem(pointer=f"/{name}", detail=detail)
-    return InvalidSpec(f"{name}: {detail}", problems=(problem,))
